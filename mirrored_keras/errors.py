@@ -1,0 +1,46 @@
+"""Errors that say who must act. Every message: the rule, what was received, what to do as code."""
+
+
+class MirroredKerasError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class SetupError(MirroredKerasError, RuntimeError):
+    """The program is put together wrongly: scope, strategy, devices, versions, backend.
+
+    Who must act: the author of the script, before training can start.
+    """
+
+
+class BatchError(MirroredKerasError, ValueError):
+    """The data cannot be split into global batches: rank, rows, structure, batch size.
+
+    Who must act: whoever makes the dataset.
+    """
+
+
+class CollectiveError(MirroredKerasError, RuntimeError):
+    """The strategy's all-reduce does not sum over all replicas, so no result could be trusted.
+
+    Who must act: whoever chose `cross_device_ops`.
+    """
+
+
+def message(rule: str, received: str, fix: str) -> str:
+    """Returns the one shape that all messages of this package have.
+
+    Args:
+        rule: What must hold, one or two sentences.
+        received: `name=value` of what was found instead.
+        fix: What to do, as code or a command.
+
+    Returns:
+        The three parts, each on its own line.
+
+    Example:
+        >>> print(message("`devices` must be positive.", "devices=0", "mirrored_strategy(2)"))
+        `devices` must be positive.
+        Received: devices=0
+        What to do: mirrored_strategy(2)
+    """
+    return f"{rule}\nReceived: {received}\nWhat to do: {fix}"

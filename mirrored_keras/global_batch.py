@@ -1,0 +1,283 @@
+"""One replica's view of a global batch: the two calls that make a hand-written step exact."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from mirrored_keras.loss_terms import term_of
+from mirrored_keras.replica import collective, update
+from mirrored_keras.step import scale
+
+_ACTIVE = threading.local()  # every replica runs in a thread of its own
+
+
+class GlobalBatch:
+    """Counts the rows of a batch on this replica and on all, and scales and applies by them.
+
+    With B rows on this replica and G = sum of B over the replicas, a step is exact when
+
+    1. the loss L_r, a mean over this replica's rows, becomes `share(L_r)` = (B / G) * L_r before the
+       gradient is taken, and
+    2. `apply_gradients` sums the gradients over the replicas once and updates with the sum.
+
+    Without a strategy, or with one replica, both calls change nothing. Make it in replica context
+    (inside `train_step`, or inside the function given to `strategy.run`).
+
+    Args:
+        data: The features of this replica: a tensor or a structure of tensors; the first dimension
+            of its first tensor is B. May have no rows at all.
+
+    Example:
+        >>> import keras, tensorflow as tf
+        >>> from mirrored_keras import DistributedModel, GlobalBatch
+        >>> class Model(DistributedModel):
+        ...     def train_step(self, data):
+        ...         x, y = data
+        ...         batch = GlobalBatch(x)
+        ...         with tf.GradientTape() as tape:
+        ...             loss = tf.reduce_mean(tf.square(y - self(x, training=True)))
+        ...             share = batch.share(loss)
+        ...         gradients = tape.gradient(share, self.trainable_variables)
+        ...         batch.apply_gradients(self.optimizer, gradients, self.trainable_variables)
+        ...         return {"loss": loss}
+        >>> inputs = keras.Input((3,))
+        >>> model = Model(inputs, keras.layers.Dense(1)(inputs))
+        >>> model.compile("sgd")
+        >>> history = model.fit(tf.ones((4, 3)), tf.ones((4, 1)), verbose=0)
+    """
+
+    def __init__(self, data: Any):
+        self._leaf = _first_leaf(data)
+        self._global_rows = None
+        self.num_replicas = collective.replicas_in_context()
+        self.rows = rows_of(self._leaf)
+        # what a step has done with this batch; read after the step to notice a forgotten call
+        self.was_shared = False
+        self.was_applied = False
+        self.loss_was_computed = False
+
+    @classmethod
+    def current(cls, data: Any = None) -> "GlobalBatch":
+        """Returns the batch that the running step works on, or a new one for `data`.
+
+        Args:
+            data: Features (or predictions) that tell the rows when no step is running.
+
+        Returns:
+            A `GlobalBatch`.
+        """
+        return cls.active() or cls(data)
+
+    @classmethod
+    def active(cls) -> "GlobalBatch | None":
+        """Returns the batch that the running step works on, or `None` outside a step."""
+        batches = getattr(_ACTIVE, "batches", None)
+        return batches[-1] if batches else None
+
+    def __enter__(self) -> "GlobalBatch":
+        _ACTIVE.__dict__.setdefault("batches", []).append(self)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        _ACTIVE.batches.pop()
+
+    @property
+    def has_rows(self) -> tf.Tensor | bool:
+        """Whether B > 0 on this replica: a bool when that is known beforehand, else a scalar tensor."""
+        return self.rows > 0
+
+    @property
+    def global_rows(self) -> tf.Tensor | int:
+        """G, the rows of the global batch on all replicas."""
+        return self.sum_over_replicas([])[0]
+
+    def sum_over_replicas(self, values: Sequence[tf.Tensor | None]) -> tuple[Any, list[tf.Tensor | None]]:
+        """Sums a few numbers and the row count over the replicas, together in one small reduction.
+
+        Args:
+            values: Scalars, or `None`, which stays `None`.
+
+        Returns:
+            G, and the sums in the order of `values`.
+        """
+        if self.num_replicas == 1:
+            return self.rows, list(values)
+        outer = self._outer()
+        if outer is not None:
+            return outer.sum_over_replicas(values)
+        numbers = [v for v in values if v is not None]
+        dtype = tf.float64 if any(v.dtype == tf.float64 for v in numbers) else tf.float32
+        wanted = numbers if self._global_rows is not None else [self.rows, *numbers]
+        if wanted:
+            packed = collective.all_sum_small(tf.stack([tf.cast(v, dtype) for v in wanted]))
+            sums = tf.unstack(packed, num=len(wanted))
+            if self._global_rows is None:
+                self._global_rows = tf.cast(sums.pop(0), tf.int32)
+            numbers = iter(sums)
+        return self._global_rows, [None if v is None else next(numbers) for v in values]
+
+    def _outer(self):
+        # a batch made inside a step for the same features shares the step's count
+        active = self.active()
+        return active if active is not None and active is not self and active._leaf is self._leaf else None
+
+    def share(self, loss: tf.Tensor) -> tf.Tensor:
+        """Returns this replica's share (B / G) * L_r of the loss of the global batch.
+
+        Args:
+            loss: L_r, a float tensor in "mean of this replica's rows" units: what `compute_loss`
+                returns, or a plain mean over the rows. Regularisation penalties may be added as they are.
+
+        Returns:
+            Same shape and dtype; summed over the replicas it is the loss of one replica. 0 on a
+            replica without rows, whatever `loss` is there.
+        """
+        self._mark("was_shared")
+        if self.num_replicas == 1:
+            return loss
+        loss = tf.convert_to_tensor(loss)
+        return scale.share_of_global_loss(loss, rows=self.rows, global_rows=self.global_rows)
+
+    def loss(
+        self, loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> tf.Tensor:
+        """Returns a Keras loss object's value in "mean of this replica's rows" units, ready for `share`.
+
+        L_r = (G / B) * n / D with n, d the loss's numerator and denominator (weights and masks in both,
+        as its reduction says) and D = sum of d over the replicas. Calling the object itself under a
+        strategy divides by this replica's elements and by the number of replicas.
+
+        Args:
+            loss: Any `keras.losses.Loss`.
+            y_true: Targets of this replica.
+            y_pred: Predictions.
+            sample_weight: Weight per row or element, or `None`.
+
+        Returns:
+            A scalar (a vector for `reduction=None`); 0 on a replica without rows.
+        """
+        if self.num_replicas == 1:
+            return loss(y_true, y_pred, sample_weight)
+        term = term_of(loss, y_true, y_pred, sample_weight, rows=self.rows)
+        global_rows, denominators = self.sum_over_replicas([term.denominator])
+        return scale.mean_over_rows(
+            [term], denominators, rows=self.rows, global_rows=global_rows, dtype=loss.dtype
+        )[0]
+
+    def sum_of_rows(self, loss: tf.Tensor) -> tf.Tensor:
+        """Returns a loss that sums over this replica's rows in "mean of rows" units: (G / B) * loss.
+
+        Use it in `add_loss` for a value that is a sum over rows rather than a mean (Keras reads every
+        added loss as a mean): `self.add_loss(GlobalBatch.current(x).sum_of_rows(value))`.
+
+        Args:
+            loss: A sum over this replica's rows.
+
+        Returns:
+            Same shape and dtype; unchanged with one replica, 0 without rows.
+        """
+        if self.num_replicas == 1:
+            return loss
+        loss = tf.convert_to_tensor(loss)
+        return loss * scale.rows_ratio(self.global_rows, self.rows, loss.dtype)
+
+    def mean(self, value: tf.Tensor) -> tf.Tensor:
+        """Returns the mean over the rows of the global batch of a mean over this replica's rows.
+
+        Args:
+            value: A float scalar, a mean over this replica's rows; ignored on a replica without rows.
+
+        Returns:
+            sum_r (B_r / G) * value_r, the same on every replica.
+        """
+        value = tf.convert_to_tensor(value)
+        if self.num_replicas == 1:
+            return value
+        share = scale.share_of_global_loss(value, rows=self.rows, global_rows=self.global_rows)
+        return collective.all_sum_small(share)
+
+    def apply_gradients(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        gradients: Sequence[collective.Gradient],
+        variables: Sequence[Any],
+    ) -> None:
+        """Sums gradients over the replicas, once, and updates the variables with the sum.
+
+        The gradients of a replica without rows are replaced by zeros first. Clipping, weight decay,
+        averages and constraints are the optimizer's own and act on the sum, as on one replica.
+
+        Args:
+            optimizer: Any Keras optimizer; built here if it is not yet.
+            gradients: d share / d variable, one per variable, `None` where there is none.
+            variables: The variables, in the same order.
+
+        Raises:
+            ValueError: No variable has a gradient.
+        """
+        self._mark("was_applied")
+        gradients, variables = list(gradients), list(variables)
+        if self.num_replicas > 1:
+            build_optimizer(optimizer, variables)
+            gradients = update.select_where_rows(gradients, self.has_rows)
+            gradients = collective.all_sum(gradients)
+        update.apply_summed(optimizer, gradients, variables)
+
+    def _mark(self, name):
+        setattr(self, name, True)
+        outer = self._outer()
+        if outer is not None:
+            setattr(outer, name, True)
+
+
+def build_optimizer(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> None:
+    """Makes the optimizer's variables, mirrored, also from inside a replica or a `tf.function`.
+
+    Args:
+        optimizer: Any Keras optimizer; nothing happens if it is built.
+        variables: The trainable variables.
+    """
+    if optimizer.built:
+        return
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        optimizer.build(variables)
+        return
+
+    def build(_):
+        with tf.init_scope():
+            if not optimizer.built:
+                optimizer.build(variables)
+
+    context.merge_call(build)
+
+
+def rows_of(value: Any) -> tf.Tensor | int:
+    """Returns the number of rows of a tensor: an int when it is known statically, else a scalar int32.
+
+    Args:
+        value: A dense, ragged or sparse tensor; a scalar counts as one row.
+
+    Returns:
+        B.
+    """
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int32)
+    if isinstance(value, tf.SparseTensor):
+        return tf.cast(value.dense_shape[0], tf.int32)
+    if not hasattr(value, "shape"):
+        value = tf.convert_to_tensor(value)
+    if len(value.shape) == 0:
+        return 1
+    static = value.shape[0]
+    return int(static) if static is not None else tf.shape(value)[0]
+
+
+def _first_leaf(data):
+    for leaf in keras.tree.flatten(data):
+        if leaf is not None:
+            return leaf
+    raise ValueError("A batch needs at least one tensor to count its rows by. Received: no tensor")

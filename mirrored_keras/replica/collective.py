@@ -1,0 +1,142 @@
+"""Sums over replicas: gradients in one all-reduce, row counts and denominators on one device."""
+
+import threading
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from mirrored_keras.errors import CollectiveError, SetupError, message
+from mirrored_keras.replica import private
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+
+def replicas_in_context() -> int:
+    """Returns R inside `strategy.run`, and 1 outside replica context or without a strategy."""
+    context = tf.distribute.get_replica_context()
+    return 1 if context is None else context.num_replicas_in_sync
+
+
+def all_sum(values: Sequence[Gradient]) -> list[Gradient]:
+    """Returns the sums of gradients over all replicas: ALL_SUM of the contract.
+
+    Dense tensors of one dtype travel in one all-reduce, which the strategy's engine packs into one
+    buffer; `IndexedSlices` are gathered and stay sparse. With one replica the values come back as
+    they are. Must be called by every replica, also by one without rows, with zeros.
+
+    Args:
+        values: Tensors, `IndexedSlices` or `None` (no gradient; `None` on every replica).
+
+    Returns:
+        A list of the same length and kinds.
+    """
+    values = list(values)
+    if replicas_in_context() == 1:
+        return values
+    context = tf.distribute.get_replica_context()
+    groups: dict[tuple[bool, str], list[int]] = {}
+    for index, value in enumerate(values):
+        if value is not None:
+            groups.setdefault((isinstance(value, tf.IndexedSlices), value.dtype.name), []).append(index)
+    for indices in groups.values():
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in indices])
+        for index, total in zip(indices, sums, strict=True):
+            values[index] = total
+    return values
+
+
+def all_sum_small(values: tf.Tensor) -> tf.Tensor:
+    """Returns the sum over replicas of a few numbers, without a collective op of its own.
+
+    On one machine the values of all replicas are added on one device and sent back: for a handful
+    of numbers that is several times cheaper than an all-reduce, whose cost is its start.
+
+    Args:
+        values: A small dense tensor, the same shape on every replica.
+
+    Returns:
+        The sum, on every replica.
+    """
+    if replicas_in_context() == 1:
+        return values
+    context = tf.distribute.get_replica_context()
+    if private.in_multi_worker_mode(context.strategy):
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+    def add(_, per_replica):
+        return tf.distribute.ReductionToOneDevice().reduce(
+            tf.distribute.ReduceOp.SUM, per_replica, destinations=per_replica
+        )
+
+    return context.merge_call(add, args=(values,))
+
+
+_CHECK_LOCK = threading.Lock()
+_CHECKED = "_mirrored_keras_collective_checked"
+_DEVICE_GROUPS: dict[str, tuple[str, ...]] = {}
+
+
+def check_collective(strategy: tf.distribute.Strategy) -> None:
+    """Refuses a strategy whose all-reduce does not sum over every replica. Cheap, once per strategy.
+
+    Each replica contributes a number that no partial sum can imitate: replica r gives 2^r, so the sum
+    must be 2^R - 1 on all of them.
+
+    Args:
+        strategy: The strategy to train with.
+
+    Raises:
+        CollectiveError: The sum is wrong on some replica.
+        SetupError: TensorFlow's default collectives were already used with other devices in this process.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return
+    with _CHECK_LOCK:
+        if getattr(strategy, _CHECKED, False):
+            return
+        _check_device_group(strategy)
+        sums = _probe(strategy)
+        expected = [2.0**strategy.num_replicas_in_sync - 1] * len(sums)
+        if sums != expected:
+            raise CollectiveError(
+                message(
+                    "The strategy's all-reduce must sum over every replica; it does not, so training "
+                    "would leave out part of every batch.",
+                    f"sums={sums}, expected={expected}, "
+                    f"cross_device_ops={type(getattr(strategy.extended, '_cross_device_ops', None)).__name__}",
+                    "make the strategy without `cross_device_ops`, or with "
+                    "tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())",
+                )
+            )
+        setattr(strategy, _CHECKED, True)
+
+
+def _probe(strategy):
+    @tf.function
+    def probe():
+        def on_replica():
+            replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
+            # a vector and a number, as gradients come in lists of different shapes
+            vector, number = all_sum([tf.fill([3], 2.0**replica), 2.0**replica])
+            return tf.concat([vector, [number]], axis=0)
+
+        return strategy.run(on_replica)
+
+    return [float(v) for result in strategy.experimental_local_results(probe()) for v in result.numpy()]
+
+
+def _check_device_group(strategy):
+    if private.in_multi_worker_mode(strategy) or not private.uses_collective_ops(strategy):
+        return
+    devices = tuple(strategy.extended.worker_devices)
+    first = _DEVICE_GROUPS.setdefault("default", devices)
+    if first != devices:
+        raise SetupError(
+            message(
+                "TensorFlow's default collectives work with one group of devices per process: a second "
+                "`MirroredStrategy` over other devices aborts, and poisons the first one.",
+                f"devices={list(devices)}, used before={list(first)}",
+                "mirrored_strategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice()) for every "
+                "strategy of the process, or one process per strategy",
+            )
+        )

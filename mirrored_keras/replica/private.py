@@ -1,0 +1,181 @@
+"""Every private name of Keras and TensorFlow that this package relies on, and why.
+
+`tests/contract/test_private_names.py` looks each of them up, so that a new version of Keras or
+TensorFlow that moves one fails there and not in somebody's training run.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend import get_keras_mask  # the mask rides on the prediction as a private attribute
+from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
+from keras.src.trainers.compile_utils import CompileLoss  # matches losses to outputs; no public twin
+from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
+from keras.src.trainers.trainer import Trainer
+from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
+from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
+
+__all__ = [
+    "CompileLoss",
+    "Functional",
+    "class_weight_to_sample_weight",
+    "get_keras_mask",
+]
+
+#: owner -> names; owners are resolved by the test.
+PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
+    "keras.src.models.functional:Functional": ("__init__",),
+    "keras.src.models.model:Model": (
+        # overridden: stock averages the first batch over the replicas to learn its shapes
+        "_maybe_symbolic_build",
+        # called: builds model, metrics, losses and optimizer from shapes
+        "_symbolic_build",
+        # overridden: stock divides added losses by the number of replicas
+        "_aggregate_additional_loss",
+        # overridden: stock replaces a step's own `loss` by a tracker that nobody updated
+        "_get_metrics_result_or_logs",
+        # called: `compute_loss` with or without its `training` argument
+        "_compute_loss",
+    ),
+    "keras.src.trainers.compile_utils:CompileLoss": ("build", "call"),
+    "keras.src.backend.tensorflow.optimizer:TFOptimizer": (
+        # replaced on one optimizer, for the time of one call: the gradients are summed already
+        "_all_reduce_sum_gradients",
+    ),
+}
+
+#: Attributes that only exist on instances; the test builds one and looks.
+PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "model": ("_distribute_strategy", "_compile_loss", "_compile_metrics", "_loss_tracker", "_call_has_training_arg"),
+    "compile_loss": ("_flat_losses", "_metrics"),
+    "optimizer": ("_distribution_strategy",),
+    "epoch_iterator": ("_distributed_dataset",),
+}
+
+
+def strategy_of_model(model: keras.Model) -> tf.distribute.Strategy | None:
+    """Returns the strategy in whose scope the model was made; `None` outside any scope."""
+    return model._distribute_strategy
+
+
+def strategy_of_optimizer(optimizer: keras.optimizers.Optimizer) -> tf.distribute.Strategy:
+    """Returns the strategy that was current when the optimizer was made."""
+    return optimizer._distribution_strategy
+
+
+def call_has_training_argument(model: keras.Model) -> bool:
+    """Returns whether the model's `call` takes `training`."""
+    return model._call_has_training_arg
+
+
+def replace_compiled_parts(
+    model: keras.Model, *, loss_tracker: keras.metrics.Mean, compile_loss: CompileLoss | None
+) -> None:
+    """Replaces the metric behind `loss` and the container of the losses, as `compile` sets them.
+
+    Without the scope Keras would track them once more, as metrics of the user.
+    """
+    with DotNotTrackScope():
+        model._loss_tracker = loss_tracker
+        if compile_loss is not None:
+            model._compile_loss = compile_loss
+
+
+def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
+    """Returns the metric behind the logged `loss`."""
+    return model._loss_tracker
+
+
+def compile_metrics(model: keras.Model) -> keras.metrics.Metric | None:
+    """Returns the container of the compiled metrics."""
+    return model._compile_metrics
+
+
+def has_compile_loss(model: keras.Model) -> bool:
+    """Returns whether `compile` was given a loss."""
+    return model._compile_loss is not None
+
+
+def initialize_functional(model: Functional, *args: Any, **kwargs: Any) -> None:
+    """Initialises a functional model without rewriting its class's bases.
+
+    `keras.Model.__init__` puts `Functional` among the bases of the class it meets and of all its
+    parents, after which no subclass with an own `call` can be made. The two calls are the rest of it.
+    """
+    keras.Model.__mro__[1].__init__(model)  # the backend's trainer, as in keras.Model.__init__
+    Functional.__init__(model, *args, **kwargs)
+
+
+def is_functional_call(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Returns whether constructor arguments are those of a functional model."""
+    from keras.src.models.model import functional_init_arguments
+
+    return functional_init_arguments(args, kwargs)
+
+
+def compile_is_overridden(model: keras.Model, base: type) -> bool:
+    """Returns whether a subclass replaced the `compile` of `base`."""
+    return type(model).compile is not base.compile and type(model).compile is not Trainer.compile
+
+
+def element_spec_of(epoch_iterator: Any) -> Any:
+    """Returns the element spec of one replica's part of a batch, without drawing a batch."""
+    spec = epoch_iterator._distributed_dataset.element_spec
+    return keras.tree.map_structure(_spec_of_one_replica, spec)
+
+
+def _spec_of_one_replica(spec):
+    # PerReplicaSpec: one spec per replica; all have the same rank and dtype
+    specs = getattr(spec, "_value_specs", None)
+    return spec if specs is None else specs[0]
+
+
+def class_weight_to_sample_weight(class_weight: dict[int, float]) -> Any:
+    """Returns the function by which `fit` turns `class_weight` into `sample_weight`."""
+    return make_class_weight_map_fn(class_weight)
+
+
+def uses_collective_ops(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether the strategy sums gradients by TensorFlow's default collective ops."""
+    return isinstance(getattr(strategy.extended, "_cross_device_ops", None), CollectiveAllReduce)
+
+
+def in_multi_worker_mode(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether replicas of the strategy live in more than one process."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and bool(
+        strategy.extended._in_multi_worker_mode()
+    )
+
+
+_LOCK = threading.Lock()
+
+
+@contextlib.contextmanager
+def gradients_already_summed(optimizers: Sequence[keras.optimizers.Optimizer]) -> Iterator[None]:
+    """Keeps optimizers from summing gradients over replicas, for the time of one `apply`.
+
+    The attribute is set on the instances, and counted because every replica traces in a thread of
+    its own.
+    """
+    name = "_all_reduce_sum_gradients"
+    with _LOCK:
+        for optimizer in optimizers:
+            depth = optimizer.__dict__.get("_summed_depth", 0)
+            optimizer.__dict__["_summed_depth"] = depth + 1
+            optimizer.__dict__[name] = _unchanged
+    try:
+        yield
+    finally:
+        with _LOCK:
+            for optimizer in optimizers:
+                optimizer.__dict__["_summed_depth"] -= 1
+                if not optimizer.__dict__["_summed_depth"]:
+                    del optimizer.__dict__["_summed_depth"], optimizer.__dict__[name]
+
+
+def _unchanged(gradients_and_variables):
+    return gradients_and_variables

@@ -1,0 +1,2 @@
+"""temp"""
+def check_compile(model, *, optimizer, metrics): pass
