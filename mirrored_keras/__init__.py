@@ -1,3 +1,54 @@
-"""N replicas train as one."""
-from mirrored_keras.global_batch import GlobalBatch
-from mirrored_keras.model import DistributedModel
+"""N replicas train as one: a drop-in for `keras.Model` whose maths does not depend on the number of replicas.
+
+The names below are the whole public API. They are loaded at first use, so that importing the package, or
+asking its command for help, does not start TensorFlow.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mirrored_keras.errors import BatchError, CollectiveError, MirroredKerasError, SetupError
+    from mirrored_keras.global_batch import GlobalBatch
+    from mirrored_keras.model import DistributedModel
+    from mirrored_keras.replica.collective import check_collective
+    from mirrored_keras.replica.devices import mirrored_strategy
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BatchError",
+    "CollectiveError",
+    "DistributedModel",
+    "GlobalBatch",
+    "MirroredKerasError",
+    "SetupError",
+    "check_collective",
+    "mirrored_strategy",
+]
+
+_ERRORS = ("BatchError", "CollectiveError", "MirroredKerasError", "SetupError")
+_MODULES = {
+    "DistributedModel": "mirrored_keras.model",
+    "GlobalBatch": "mirrored_keras.global_batch",
+    "check_collective": "mirrored_keras.replica.collective",
+    "mirrored_strategy": "mirrored_keras.replica.devices",
+    **dict.fromkeys(_ERRORS, "mirrored_keras.errors"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    if name not in _ERRORS:
+        from mirrored_keras import requirements
+
+        requirements.check()
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

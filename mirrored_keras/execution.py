@@ -8,7 +8,8 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras import logs
-from mirrored_keras.global_batch import GlobalBatch
+from mirrored_keras.global_batch import GlobalBatch, rows_of
+from mirrored_keras.replica import feeding, private, splitting
 
 
 class StepRunner:
@@ -25,8 +26,7 @@ class StepRunner:
 
     Args:
         model: The model; read for its strategy, metrics and flags.
-        step: Takes one replica's `GlobalBatch` and data; returns a dict of logs, or any structure of
-            tensors.
+        step: Takes one replica's data; returns a dict of logs, or any structure of tensors.
         around: Makes a context manager to hold while the replicas run.
     """
 
@@ -34,12 +34,14 @@ class StepRunner:
         self,
         model: keras.Model,
         *,
-        step: Callable[[GlobalBatch, Any], Any],
+        step: Callable[[Any], Any],
         around: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     ):
+        self.map_data = None  # (*data) -> data, on a replica, for what a dataset can no longer map
         self._model = model
         self._step = step
         self._around = around
+        self.has_own_loss = False  # the step returns a `loss` that no metric keeps; known after tracing
         self._on_data, self._on_iterator = self._functions()
 
     def __call__(self, iterator: Any) -> Any:
@@ -65,7 +67,7 @@ class StepRunner:
                 if not done:
                     raise StopIteration from None
                 break
-        return result
+        return OwnLossLogs(result) if self.has_own_loss else result
 
     def _functions(self):
         model = self._model
@@ -89,25 +91,58 @@ class StepRunner:
         return on_data, on_iterator
 
     def _on_next(self, iterator):
-        return self._on_data(_none_for_empty_optionals(next(iterator)))
+        data = _none_for_empty_optionals(next(iterator))
+        return self._on_data(splitting.split_batch(self._model.distribute_strategy, data))
 
     def _run(self, data):
         model = self._model
         strategy = model.distribute_strategy
-        several = strategy.num_replicas_in_sync > 1
+        if strategy.num_replicas_in_sync == 1:
+            data = data if self.map_data is None else self.map_data(*data)
+            with self._around():
+                return strategy.run(self._on_one_replica, args=(data,))
+        global_rows = _global_rows(strategy, data)
 
         def on_replica(data):
+            data = feeding.in_own_memory(data)
+            data = data if self.map_data is None else self.map_data(*data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-            with GlobalBatch(x) as batch:
-                outputs = self._step(batch, data)
-                if not several:
-                    return outputs
+            with GlobalBatch.of_step(x, model=model, global_rows=global_rows) as batch:
+                outputs = self._noting_own_loss(data)
                 states = [tf.convert_to_tensor(v.value) for v in logs.metric_variables(model)]
                 return outputs, states, tf.convert_to_tensor(batch.rows)
 
         with self._around():
             results = strategy.run(on_replica, args=(data,))
-        return logs.of_all_replicas(model, *results) if several else results
+        return logs.of_all_replicas(model, *results, own_loss=self.has_own_loss)
+
+    def _on_one_replica(self, data):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        with GlobalBatch.of_step(x, model=self._model):
+            return self._noting_own_loss(data)
+
+    def _noting_own_loss(self, data):
+        tracker = private.loss_tracker(self._model)
+        tracker.was_updated = False
+        outputs = self._step(data)
+        by_others = any(m is not tracker and m.name == "loss" for m in self._model.metrics)
+        self.has_own_loss = isinstance(outputs, dict) and not tracker.was_updated and not by_others
+        return outputs
+
+
+class OwnLossLogs(dict):
+    """Logs whose `loss` is the step's own value, not a metric's."""
+
+    has_own_loss = True
+
+
+def _global_rows(strategy, data):
+    if private.in_multi_worker_mode(strategy):
+        return None  # other workers hold rows too: counted by a reduction in the replicas
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+    leaf = next(part for part in keras.tree.flatten(x) if part is not None)
+    rows = [rows_of(part) for part in strategy.experimental_local_results(leaf)]
+    return sum(rows) if all(isinstance(count, int) for count in rows) else tf.add_n([tf.convert_to_tensor(r) for r in rows])
 
 
 def _none_for_empty_optionals(data):

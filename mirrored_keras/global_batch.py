@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import collective, update
+from mirrored_keras.replica.thread_state import own_tensors_kept
 from mirrored_keras.step import scale
 
 _ACTIVE = threading.local()  # every replica runs in a thread of its own
@@ -52,12 +53,29 @@ class GlobalBatch:
     def __init__(self, data: Any):
         self._leaf = _first_leaf(data)
         self._global_rows = None
+        self._model = None
         self.num_replicas = collective.replicas_in_context()
         self.rows = rows_of(self._leaf)
         # what a step has done with this batch; read after the step to notice a forgotten call
         self.was_shared = False
         self.was_applied = False
         self.loss_was_computed = False
+
+    @classmethod
+    def of_step(cls, data: Any, *, model: keras.Model, global_rows: Any = None) -> "GlobalBatch":
+        """Returns the batch of a step that the package runs itself.
+
+        Args:
+            data: Features of this replica.
+            model: The model; what its layers hold is kept apart between replicas.
+            global_rows: G when it is known already, else `None`.
+
+        Returns:
+            A `GlobalBatch`.
+        """
+        batch = cls(data)
+        batch._model, batch._global_rows = model, global_rows
+        return batch
 
     @classmethod
     def current(cls, data: Any = None) -> "GlobalBatch":
@@ -112,7 +130,8 @@ class GlobalBatch:
         dtype = tf.float64 if any(v.dtype == tf.float64 for v in numbers) else tf.float32
         wanted = numbers if self._global_rows is not None else [self.rows, *numbers]
         if wanted:
-            packed = collective.all_sum_small(tf.stack([tf.cast(v, dtype) for v in wanted]))
+            with own_tensors_kept(self._model):
+                packed = collective.all_sum_small(tf.stack([tf.cast(v, dtype) for v in wanted]))
             sums = tf.unstack(packed, num=len(wanted))
             if self._global_rows is None:
                 self._global_rows = tf.cast(sums.pop(0), tf.int32)
@@ -197,7 +216,8 @@ class GlobalBatch:
         if self.num_replicas == 1:
             return value
         share = scale.share_of_global_loss(value, rows=self.rows, global_rows=self.global_rows)
-        return collective.all_sum_small(share)
+        with own_tensors_kept(self._model):
+            return collective.all_sum_small(share)
 
     def apply_gradients(
         self,
@@ -220,11 +240,12 @@ class GlobalBatch:
         """
         self._mark("was_applied")
         gradients, variables = list(gradients), list(variables)
-        if self.num_replicas > 1:
-            build_optimizer(optimizer, variables)
-            gradients = update.select_where_rows(gradients, self.has_rows)
-            gradients = collective.all_sum(gradients)
-        update.apply_summed(optimizer, gradients, variables)
+        with own_tensors_kept(self._model if self.num_replicas > 1 else None):
+            if self.num_replicas > 1:
+                build_optimizer(optimizer, variables)
+                gradients = update.select_where_rows(gradients, self.has_rows)
+                gradients = collective.all_sum(gradients)
+            update.apply_summed(optimizer, gradients, variables)
 
     def _mark(self, name):
         setattr(self, name, True)

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import SetupError, message
+from mirrored_keras.replica import private
 from mirrored_keras.step import totals
 
 _METHODS = ("auto", "mean", "sum", "first")
@@ -27,17 +28,18 @@ def metric_variables(model: keras.Model) -> list[keras.Variable]:
     return list(seen.values())
 
 
-def of_all_replicas(model: Any, outputs: Any, states: Any, rows: Any) -> Any:
+def of_all_replicas(model: Any, outputs: Any, states: Any, rows: Any, *, own_loss: bool) -> Any:
     """Returns what a step logs, for the global batch.
 
     A name that is a metric's is read from the metric's variables, summed over the replicas, as after
     the epoch. Every other value is reduced by the model's `distribute_reduction_method`.
 
     Args:
-        model: The model; `reports_own_loss` says that its step returns a `loss` that no metric keeps.
+        model: The model.
         outputs: What the step returned on the replicas.
         states: The values of `metric_variables` on the replicas.
         rows: B of the replicas.
+        own_loss: Whether the step returns a `loss` that no metric keeps.
 
     Returns:
         The same structure as `outputs`, one value for all replicas.
@@ -47,7 +49,7 @@ def of_all_replicas(model: Any, outputs: Any, states: Any, rows: Any) -> Any:
     if not isinstance(outputs, dict):
         return _reduce(model, outputs, rows)
     metrics = _metrics_result(model, [local(state) for state in states])
-    if model.reports_own_loss:
+    if own_loss:
         metrics.pop("loss", None)
     return {
         name: metrics[name] if name in metrics else _reduce(model, value, rows) for name, value in outputs.items()
@@ -73,7 +75,7 @@ def _metrics_result(model, states):
 
 
 def _reduce(model, structure, rows):
-    method = model.distribute_reduction_method
+    method = private.reduction_method(model)
     if method not in _METHODS:
         raise SetupError(
             message(

@@ -10,13 +10,52 @@ import tensorflow as tf
 from mirrored_keras import own_step
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.execution import StepRunner
+from mirrored_keras.functional import functional_variant
 from mirrored_keras.global_batch import GlobalBatch, build_optimizer
-from mirrored_keras.replica import private, scope, splitting, startup
+from mirrored_keras.prediction import PredictRunner
+from mirrored_keras.replica import private, scope, startup
+from mirrored_keras.running import prepared
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")
 class DistributedModel(keras.Model):
-    """doc"""
+    """A `keras.Model` that trains on N replicas exactly as on one.
+
+    With B_r rows on replica r and G = sum_r B_r rows in the global batch, a step minimises
+
+        L = sum_k weight_k * (sum_r n_rk) / (sum_r d_rk) + penalties + sum_r (B_r / G) * added_r
+
+    where n and d are numerator and denominator of loss k on replica r: sums of loss * weight * mask, and
+    of what the loss's reduction divides by. Gradients are summed over the replicas once; clipping, weight
+    decay and the update see the sum. Every logged number is a total and a count, summed over replicas.
+    A replica without rows contributes nothing, and nothing of it reaches a weight or a log.
+
+    Use it as `keras.Model`: functional (`DistributedModel(inputs, outputs)`), as a base class with an own
+    `call`, `compute_loss` or `train_step`, nested, or from a model there is (`from_model`). Make it inside
+    `with strategy.scope():`. Without a strategy it is `keras.Model` to the bit wherever that is right.
+    `batch_size` and the batches of a dataset are global batches.
+
+    Args:
+        *args: Those of `keras.Model`: nothing, or inputs and outputs.
+        **kwargs: Those of `keras.Model`: `name`, `trainable`, `dtype`, `inputs`, `outputs`.
+
+    Raises:
+        SetupError: From `compile`, `fit` and the like, when weights, optimizer or metrics were made outside
+            the scope of the model's strategy, or the strategy cannot sum over its replicas.
+        BatchError: From `fit` and the like, when the data cannot be split into rows.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from mirrored_keras import DistributedModel, mirrored_strategy
+        >>> strategy = mirrored_strategy(1)
+        >>> with strategy.scope():
+        ...     inputs = keras.Input((4,))
+        ...     model = DistributedModel(inputs, keras.layers.Dense(1)(inputs))
+        ...     model.compile("adam", loss="mse", metrics=["mae"])
+        >>> history = model.fit(np.ones((10, 4)), np.ones((10, 1)), batch_size=4, verbose=0)
+        >>> sorted(history.history)
+        ['loss', 'mae']
+    """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
         if private.is_functional_call(args, kwargs):
@@ -32,7 +71,33 @@ class DistributedModel(keras.Model):
             private.initialize_functional(self, *args, **kwargs)
         else:
             super().__init__(*args, **kwargs)
-        self.reports_own_loss = False
+
+    @classmethod
+    def from_model(cls, model: keras.Model) -> "DistributedModel":
+        """Converts any `keras.Model`: the same layers and weights, nothing retrained.
+
+        Functional and built Sequential models become functional models over the same layers; all others
+        (subclassed, unbuilt) are called as they are. The result is not compiled.
+
+        Args:
+            model: A Sequential model, one of `keras.applications`, KerasHub or your own.
+
+        Returns:
+            A model of this class; `model` itself if it is one already.
+
+        Raises:
+            SetupError: `model` overrides steps that would be lost, or was made outside the current scope.
+
+        Example:
+            >>> import keras
+            >>> from mirrored_keras import DistributedModel
+            >>> plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
+            >>> DistributedModel.from_model(plain).get_layer("head") is plain.get_layer("head")
+            True
+        """
+        from mirrored_keras.conversion import distribute_model
+
+        return distribute_model(model, cls)
 
     # -- compile ---------------------------------------------------------------------------------
 
@@ -45,15 +110,19 @@ class DistributedModel(keras.Model):
         weighted_metrics: Any = None,
         run_eagerly: bool = False,
         steps_per_execution: int = 1,
-        jit_compile: Any = "auto",
+        jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
     ) -> None:
         """Configures the model for training; arguments and defaults are those of `keras.Model.compile`.
 
-        May be called inside or outside the strategy's scope: what it creates (optimizers, losses and
-        metrics given by name, trackers) is created inside.
+        May be called inside or outside the scope: what it makes by name (optimizer, losses, metrics) is
+        made inside.
+
+        Raises:
+            SetupError: An optimizer or metric object was made outside the model's scope, or
+                `jit_compile=True` is asked for on several replicas.
         """
-        scope.check_compile(self, optimizer=optimizer, metrics=(metrics, weighted_metrics))
+        scope.check_compile(self, optimizer=optimizer, metrics=(metrics, weighted_metrics), jit_compile=jit_compile)
         with self.distribute_strategy.scope():
             super().compile(
                 optimizer=optimizer,
@@ -66,48 +135,75 @@ class DistributedModel(keras.Model):
                 jit_compile=jit_compile,
                 auto_scale_loss=auto_scale_loss,
             )
-            compiled = None
+            losses = None
             if loss is not None:
-                compiled = CompiledLosses(loss, loss_weights, output_names=getattr(self, "output_names", None))
-            private.replace_compiled_parts(self, loss_tracker=LossTracker(), compile_loss=compiled)
-            if self.built and self.optimizer is not None and self.distribute_strategy.num_replicas_in_sync > 1:
-                # inside a replica it is too late for a hand-written loop to create slots
-                build_optimizer(self.optimizer, self.trainable_variables)
+                losses = CompiledLosses(loss, loss_weights, output_names=getattr(self, "output_names", None))
+            private.replace_compiled_parts(self, loss_tracker=LossTracker(), compile_loss=losses)
+            if self.distribute_strategy.num_replicas_in_sync > 1:
+                # inside a replica, where a hand-written loop first needs them, it is too late for slots
+                self._build_optimizer()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles with what `get_compile_config` wrote, inside the strategy's scope.
+        """Compiles with what `get_compile_config` wrote, inside the scope.
 
         Args:
             config: Serialised arguments of `compile`.
         """
         if type(self).compile is not DistributedModel.compile:
-            super().compile_from_config(config)
+            super().compile_from_config(config)  # warns: an own `compile` may take other arguments
             return
         with self.distribute_strategy.scope():
             self.compile(**keras.saving.deserialize_keras_object(config))
-            if self.optimizer is not None and self.built:
-                build_optimizer(self.optimizer, self.trainable_variables)
+            self._build_optimizer()
+
+    def _build_optimizer(self):
+        if self.built and self.optimizer is not None and self.trainable_variables:
+            build_optimizer(self.optimizer, self.trainable_variables)
 
     # -- the step, on one replica ----------------------------------------------------------------
 
     def compute_loss(
-        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
     ) -> tf.Tensor:
-        """Returns the loss of this replica, L_r, in "mean of this replica's rows" units."""
-        active = GlobalBatch.active()
-        if active is not None:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
-        with GlobalBatch(y_pred if x is None else x):
+        """Returns this replica's loss L_r in "mean of this replica's rows" units.
+
+        sum_r (B_r / G) * L_r is the loss of one replica on the global batch, so an override may return
+        `super().compute_loss(...)` plus a mean over rows or a penalty on weights, or a plain mean.
+
+        Args:
+            x: Features.
+            y: Targets.
+            y_pred: Predictions.
+            sample_weight: Weights.
+            training: Whether the model is trained or evaluated.
+
+        Returns:
+            A float scalar; a vector for a single loss with `reduction=None`. 0 (compiled losses) on a
+            replica without rows.
+        """
+        with GlobalBatch.active() or GlobalBatch.of_step(y_pred if x is None else x, model=self):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def _aggregate_additional_loss(self, loss: tf.Tensor) -> tf.Tensor:
         # Already in "mean of rows" units: a penalty on weights is the same on every replica and
-        # sum_r (B / G) * penalty = penalty; an added mean over rows weighs B / G by itself.
+        # sum_r (B_r / G) * penalty = penalty; an added mean over rows weighs B_r / G by itself.
         loss = loss if loss.dtype.is_floating else tf.cast(loss, keras.config.floatx())
         return keras.ops.sum(loss)
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Runs forward, backward and update for this replica's part of one global batch."""
+        """Runs forward, backward and update for this replica's rows of one global batch.
+
+        Args:
+            data: `x`, `(x, y)` or `(x, y, sample_weight)` of this replica; may have no rows.
+
+        Returns:
+            Name -> value of every metric.
+        """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = GlobalBatch.current(x)
         with batch, tf.GradientTape() as tape:
@@ -117,13 +213,18 @@ class DistributedModel(keras.Model):
             if self.optimizer is not None:
                 share = self.optimizer.scale_loss(share)
         private.loss_tracker(self).add(loss, batch)
-        variables = self.trainable_weights
-        if variables:
-            batch.apply_gradients(self.optimizer, tape.gradient(share, variables), variables)
+        own_step.update_weights(self, batch, tape, share)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Runs forward and metrics for this replica's part of one global batch."""
+        """Runs forward and metrics for this replica's rows of one global batch.
+
+        Args:
+            data: As for `train_step`.
+
+        Returns:
+            Name -> value of every metric.
+        """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = GlobalBatch.current(x)
         with batch:
@@ -137,70 +238,71 @@ class DistributedModel(keras.Model):
 
     # -- the step, on all replicas ---------------------------------------------------------------
 
-    def make_train_function(self, force: bool = False) -> Any:
-        """Makes the function that runs `train_step` on all replicas; see `StepRunner`."""
+    def make_train_function(self, force: bool = False) -> StepRunner:
+        """Makes, once per `compile`, the function that runs `train_step` on all replicas."""
         if self.train_function is None or force:
             own = type(self).train_step is not DistributedModel.train_step
             around = functools.partial(own_step.guided, self) if own else contextlib.nullcontext
-            self.train_function = StepRunner(self, step=self._noting_own_loss(self.train_step), around=around)
+            self.train_function = StepRunner(self, step=self.train_step, around=around)
         return self.train_function
 
-    def make_test_function(self, force: bool = False) -> Any:
-        """Makes the function that runs `test_step` on all replicas; see `StepRunner`."""
+    def make_test_function(self, force: bool = False) -> StepRunner:
+        """Makes, once per `compile`, the function that runs `test_step` on all replicas."""
         if self.test_function is None or force:
-            self.test_function = StepRunner(self, step=self._noting_own_loss(self.test_step))
+            self.test_function = StepRunner(self, step=self.test_step)
         return self.test_function
 
-    def _noting_own_loss(self, step):
-        def noted(_, data):
-            tracker = private.loss_tracker(self)
-            tracker.was_updated = False
-            outputs = step(data)
-            own = isinstance(outputs, dict) and "loss" in outputs and not tracker.was_updated
-            others = [m for m in self.metrics if m is not tracker and m.name == "loss"]
-            self.reports_own_loss = own and not others
-            return outputs
-
-        return noted
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Makes, once per `compile`, the function that runs `predict_step` on all replicas."""
+        if self.distribute_strategy.num_replicas_in_sync == 1:
+            return super().make_predict_function(force)
+        if self.predict_function is None or force:
+            self.predict_function = PredictRunner(self)
+        return self.predict_function
 
     def _get_metrics_result_or_logs(self, logs: Any) -> Any:
-        # Keras would replace the step's own `loss` by the tracker that the step never updated.
-        return logs if self.reports_own_loss and logs else super()._get_metrics_result_or_logs(logs)
+        # Keras would replace a step's own `loss` by the tracker that the step never updated.
+        return logs if getattr(logs, "has_own_loss", False) else super()._get_metrics_result_or_logs(logs)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # Stock draws a batch and averages it over the replicas; shapes are all that is needed.
         if private.strategy_of_model(self) is None:
             return
-        spec = private.element_spec_of(iterator) if iterator is not None else data_batch
+        spec = data_batch if iterator is None else private.element_spec_of(iterator)
         with self.distribute_strategy.scope():
-            self._symbolic_build(data_batch=startup.shapes_of(spec))
+            startup.build(self, spec)
 
+    # -- running: the methods of keras.Model, checked first ---------------------------------------
 
-def functional_variant(cls: type) -> type:
-    """Returns the class of functional models of `cls`: the same class with Keras' `Functional` behind it.
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "fit", args, kwargs) as arguments:
+            return super().fit(**arguments)
 
-    `keras.Model` would rewrite the bases of `cls` and of all its parents in place at the first functional
-    use, after which no subclass with an own `call` works.
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "evaluate", args, kwargs) as arguments:
+            return super().evaluate(**arguments)
 
-    Args:
-        cls: `DistributedModel` or a subclass.
+    @functools.wraps(keras.Model.predict)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "predict", args, kwargs) as arguments:
+            return super().predict(**arguments)
 
-    Returns:
-        A subclass of `cls` under the same name, made once.
-    """
-    if issubclass(cls, private.Functional):
-        return cls
-    variant = cls.__dict__.get("_functional_variant")
-    if variant is None:
-        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-        variant = type(cls)(cls.__name__, (cls, private.Functional), names)
-        cls._functional_variant = variant
-        registered = keras.saving.get_registered_name(cls)
-        if ">" in registered:
-            package, name = registered.split(">", 1)
-            keras.saving.register_keras_serializable(package, name)(variant)
-            keras.saving.get_custom_objects()[registered] = cls
-    return variant
+    @functools.wraps(keras.Model.train_on_batch)
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "train_on_batch", args, kwargs) as arguments:
+            return super().train_on_batch(**arguments)
+
+    @functools.wraps(keras.Model.test_on_batch)
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "test_on_batch", args, kwargs) as arguments:
+            return super().test_on_batch(**arguments)
+
+    @functools.wraps(keras.Model.predict_on_batch)
+    def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "predict_on_batch", args, kwargs) as arguments:
+            return super().predict_on_batch(**arguments)
 
 
 # Keras' legacy .h5 format stores the bare class name.

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.global_batch import GlobalBatch
+from mirrored_keras.replica import private
 from mirrored_keras.step import scale
 
 RECIPE = """
@@ -50,6 +51,22 @@ def guided(model: keras.Model) -> Iterator[None]:
         )
 
 
+def update_weights(model: keras.Model, batch: GlobalBatch, tape: tf.GradientTape, share: tf.Tensor) -> None:
+    """Takes the gradients of a share and applies their sum over the replicas.
+
+    Args:
+        model: The model; without trainable weights only a warning is given, as by Keras.
+        batch: The batch.
+        tape: The tape that watched the forward pass.
+        share: This replica's share of the loss.
+    """
+    variables = model.trainable_weights
+    if not variables:
+        warnings.warn("The model does not have any trainable weights.", stacklevel=2)
+        return
+    batch.apply_gradients(model.optimizer, tape.gradient(share, variables), variables)
+
+
 @contextlib.contextmanager
 def _on_instance(owner: Any, name: str, value: Any) -> Iterator[None]:
     owner.__dict__[name] = value
@@ -85,7 +102,7 @@ def _exact_apply(optimizer, used):
         gradients = list(gradients)
         if batch.num_replicas > 1 and batch.loss_was_computed and not batch.was_shared:
             gradients = [_times_share(gradient, batch) for gradient in gradients]
-        variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
+        variables = private.variables_of(optimizer) if trainable_variables is None else trainable_variables
         batch.apply_gradients(optimizer, gradients, variables)
 
     return apply

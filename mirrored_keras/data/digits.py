@@ -12,6 +12,8 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING, Literal
 
+from mirrored_keras.errors import BatchError, message
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -28,7 +30,7 @@ def digits_dataset(
     global_batch_size: int,
     shuffle_seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Read the training or the held-out digits as global batches.
+    """Reads the training or the held-out digits as global batches.
 
     Every pass over the dataset gives the same batches in the same order, also when Keras opens an iterator more on
     the way, so runs with different numbers of replicas can be compared. For another order make a dataset with another
@@ -44,26 +46,15 @@ def digits_dataset(
         `(G, 8, 8, 1)`, `label` is int32 of shape `(G,)`.
 
     Raises:
-        ValueError: If `split` or `global_batch_size` is not one of the values above.
+        BatchError: `split` is no part of the digits, or `global_batch_size` is not a positive integer.
 
     Example:
-
-    >>> train = digits_dataset("train", global_batch_size=100, shuffle_seed=1)
-    >>> int(train.cardinality())
-    15
+        >>> from mirrored_keras.data import digits_dataset
+        >>> train = digits_dataset("train", global_batch_size=100, shuffle_seed=1)
+        >>> int(train.cardinality())
+        15
     """
-    if split not in ROWS:
-        raise ValueError(
-            "`split` must be the name of a part of the digits. "
-            f"Received: split={split!r}. "
-            'Write `digits_dataset("train", ...)` or `digits_dataset("test", ...)`.'
-        )
-    if isinstance(global_batch_size, bool) or not isinstance(global_batch_size, int) or global_batch_size < 1:
-        raise ValueError(
-            "`global_batch_size` must be a positive integer: the rows of a batch over all replicas together. "
-            f"Received: global_batch_size={global_batch_size!r}. "
-            f"Write for example `digits_dataset({split!r}, global_batch_size=100)`."
-        )
+    _check(split, global_batch_size)
     import tensorflow as tf
 
     # One shard after the other: parallel reads would make the order depend on timing.
@@ -74,11 +65,34 @@ def digits_dataset(
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(ROWS[split]))
     if shuffle_seed is not None:
         dataset = dataset.shuffle(ROWS[split], seed=shuffle_seed, reshuffle_each_iteration=False)
-    return dataset.batch(global_batch_size).map(_decode).prefetch(tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    # Several workers share the rows, not the files: there are fewer files than workers may be.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return dataset.batch(global_batch_size).map(_decode).prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _check(split: str, global_batch_size: int) -> None:
+    """Refuses arguments that name no dataset."""
+    if split not in ROWS:
+        raise BatchError(
+            message(
+                "`split` must name a part of the digits.",
+                f"split={split!r}",
+                'digits_dataset("train", global_batch_size=100) or digits_dataset("test", global_batch_size=100)',
+            )
+        )
+    if isinstance(global_batch_size, bool) or not isinstance(global_batch_size, int) or global_batch_size < 1:
+        raise BatchError(
+            message(
+                "`global_batch_size` must be a positive integer: the rows of a batch over all replicas together.",
+                f"global_batch_size={global_batch_size!r}",
+                f"digits_dataset({split!r}, global_batch_size=100)",
+            )
+        )
 
 
 def _decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Turn G serialized records into images in 0 to 1 and labels."""
+    """Turns G serialized records into images in 0 to 1 and labels."""
     import tensorflow as tf
 
     features = tf.io.parse_example(

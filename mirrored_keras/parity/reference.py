@@ -22,7 +22,7 @@ MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 class Objective:
     """What one replica minimises on a global batch.
 
-    Attributes:
+    Args:
         losses: a `keras.losses.Loss`, a function or `None` per output, in `keras.tree.flatten`'s order.
         loss_weights: λ_k of each loss. Defaults to 1.
         masks: function from the inputs to one Boolean tensor (or `None`) per output.
@@ -149,9 +149,8 @@ def train_reference(
         train_reference(model, [(x, y)], objective, keras.optimizers.SGD(0.1))
     """
     rows = [len(keras.tree.flatten(batch)[0]) for batch in batches]
-    count = rows[0] if len(set(rows)) == 1 else None
     signature = keras.tree.map_structure(
-        lambda array: tf.TensorSpec((count, *array.shape[1:]), array.dtype), batches[0]
+        lambda array: tf.TensorSpec((None, *array.shape[1:]), array.dtype), batches[0]
     )
     model(keras.utils.unpack_x_y_sample_weight(batches[0])[0])
     optimizer.build(model.trainable_variables)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from mirrored_keras.errors import CollectiveError, SetupError, message
 from mirrored_keras.replica import private
+from mirrored_keras.replica.devices import check_threads
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 
@@ -128,6 +129,7 @@ def _probe(strategy):
 def _check_device_group(strategy):
     if private.in_multi_worker_mode(strategy) or not private.uses_collective_ops(strategy):
         return
+    check_threads(strategy)
     devices = tuple(strategy.extended.worker_devices)
     first = _DEVICE_GROUPS.setdefault("default", devices)
     if first != devices:

@@ -14,15 +14,12 @@ import tensorflow as tf
 from keras.src.backend import get_keras_mask  # the mask rides on the prediction as a private attribute
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.trainers.compile_utils import CompileLoss  # matches losses to outputs; no public twin
-from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
-from keras.src.trainers.trainer import Trainer
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
 
 __all__ = [
     "CompileLoss",
     "Functional",
-    "class_weight_to_sample_weight",
     "get_keras_mask",
 ]
 
@@ -40,6 +37,8 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "_get_metrics_result_or_logs",
         # called: `compute_loss` with or without its `training` argument
         "_compute_loss",
+        # called: the model and all layers below it
+        "_flatten_layers",
     ),
     "keras.src.trainers.compile_utils:CompileLoss": ("build", "call"),
     "keras.src.backend.tensorflow.optimizer:TFOptimizer": (
@@ -50,9 +49,18 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
 
 #: Attributes that only exist on instances; the test builds one and looks.
 PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "model": ("_distribute_strategy", "_compile_loss", "_compile_metrics", "_loss_tracker", "_call_has_training_arg"),
+    "model": (
+        "_distribute_strategy",
+        "_compile_loss",
+        "_loss_tracker",
+        "_call_has_training_arg",
+        "_losses",
+        "_loss_ids",
+    ),
+    "functional": ("_inputs_struct", "_outputs_struct"),
+    "sequential": ("_functional",),
     "compile_loss": ("_flat_losses", "_metrics"),
-    "optimizer": ("_distribution_strategy",),
+    "optimizer": ("_distribution_strategy", "_trainable_variables"),
     "epoch_iterator": ("_distributed_dataset",),
 }
 
@@ -65,6 +73,39 @@ def strategy_of_model(model: keras.Model) -> tf.distribute.Strategy | None:
 def strategy_of_optimizer(optimizer: keras.optimizers.Optimizer) -> tf.distribute.Strategy:
     """Returns the strategy that was current when the optimizer was made."""
     return optimizer._distribution_strategy
+
+
+def graph_of(model: keras.Model) -> tuple[Any, Any]:
+    """Returns inputs and outputs of a functional or sequential model, in their own structure."""
+    graph = model if isinstance(model, Functional) else model._functional
+    return graph._inputs_struct, graph._outputs_struct
+
+
+def variables_of(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
+    """Returns the variables that an optimizer was built for."""
+    return optimizer._trainable_variables
+
+
+def reduction_method(model: keras.Model) -> str:
+    """Returns `distribute_reduction_method`, whose getter fails in Keras 3.15 until it has been set."""
+    return getattr(model, "_distribute_reduction_method", None) or "auto"
+
+
+def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns the model and all layers below it."""
+    return list(model._flatten_layers())
+
+
+def added_losses(layer: keras.layers.Layer) -> tuple[list[Any], set[int]]:
+    """Returns copies of what `add_loss` has collected in a layer."""
+    return list(layer._losses), set(layer._loss_ids)
+
+
+def restore_added_losses(layer: keras.layers.Layer, losses: tuple[list[Any], set[int]]) -> None:
+    """Puts back what `added_losses` returned, into the same containers."""
+    layer._losses[:] = losses[0]
+    layer._loss_ids.clear()
+    layer._loss_ids.update(losses[1])
 
 
 def call_has_training_argument(model: keras.Model) -> bool:
@@ -90,16 +131,6 @@ def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
     return model._loss_tracker
 
 
-def compile_metrics(model: keras.Model) -> keras.metrics.Metric | None:
-    """Returns the container of the compiled metrics."""
-    return model._compile_metrics
-
-
-def has_compile_loss(model: keras.Model) -> bool:
-    """Returns whether `compile` was given a loss."""
-    return model._compile_loss is not None
-
-
 def initialize_functional(model: Functional, *args: Any, **kwargs: Any) -> None:
     """Initialises a functional model without rewriting its class's bases.
 
@@ -117,11 +148,6 @@ def is_functional_call(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return functional_init_arguments(args, kwargs)
 
 
-def compile_is_overridden(model: keras.Model, base: type) -> bool:
-    """Returns whether a subclass replaced the `compile` of `base`."""
-    return type(model).compile is not base.compile and type(model).compile is not Trainer.compile
-
-
 def element_spec_of(epoch_iterator: Any) -> Any:
     """Returns the element spec of one replica's part of a batch, without drawing a batch."""
     spec = epoch_iterator._distributed_dataset.element_spec
@@ -132,11 +158,6 @@ def _spec_of_one_replica(spec):
     # PerReplicaSpec: one spec per replica; all have the same rank and dtype
     specs = getattr(spec, "_value_specs", None)
     return spec if specs is None else specs[0]
-
-
-def class_weight_to_sample_weight(class_weight: dict[int, float]) -> Any:
-    """Returns the function by which `fit` turns `class_weight` into `sample_weight`."""
-    return make_class_weight_map_fn(class_weight)
 
 
 def uses_collective_ops(strategy: tf.distribute.Strategy) -> bool:

@@ -1,2 +1,125 @@
-"""temp"""
-def check_compile(model, *, optimizer, metrics): pass
+"""What must be made inside the strategy's scope, and which rule was broken when it was not."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from mirrored_keras.errors import SetupError, message
+from mirrored_keras.replica import private, update
+
+_RIGHT_ORDER = (
+    "with strategy.scope():\n"
+    "    model = DistributedModel(inputs, outputs)\n"
+    "    model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=..., metrics=[...])\n"
+    "model.fit(...)"
+)
+
+
+def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compile: Any = False) -> None:
+    """Refuses optimizers and metrics that were made under another strategy than the model.
+
+    Args:
+        model: The model being compiled.
+        optimizer: `compile`'s optimizer, an object or a name.
+        metrics: `compile`'s metrics, in any structure.
+        jit_compile: `compile`'s `jit_compile`.
+
+    Raises:
+        SetupError: An object's variables would not be mirrored like the model's, or XLA is asked for.
+    """
+    check_model(model)
+    strategy = model.distribute_strategy
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        for part in update.inner_optimizers(optimizer):
+            if private.strategy_of_optimizer(part) is not strategy:
+                raise SetupError(
+                    message(
+                        "An optimizer must be made inside the scope of the strategy that its model was made in.",
+                        f"optimizer={type(part).__name__} made under {_name(private.strategy_of_optimizer(part))}, "
+                        f"model made under {_name(strategy)}",
+                        _RIGHT_ORDER,
+                    )
+                )
+    if strategy.num_replicas_in_sync == 1:
+        return
+    if jit_compile is True:
+        raise SetupError(
+            message(
+                "XLA compiles for one device; a step of several replicas touches the variables of all of them.",
+                f"jit_compile=True, replicas={strategy.num_replicas_in_sync}",
+                'model.compile(..., jit_compile="auto")',
+            )
+        )
+    for metric in keras.tree.flatten(metrics):
+        if isinstance(metric, keras.metrics.Metric):
+            _check_variables(metric.variables, strategy, f"metric {metric.name!r}")
+
+
+def check_model(model: keras.Model) -> None:
+    """Refuses a model whose weights are not those of the current strategy.
+
+    Args:
+        model: The model about to be compiled or run.
+
+    Raises:
+        SetupError: It was made outside the scope, under another strategy, from layers made outside, or
+            the call comes from inside a replica.
+    """
+    if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
+        raise SetupError(
+            message(
+                "A model is compiled and run from outside its replicas; inside one it would start a run per replica.",
+                "called inside strategy.run(...)",
+                "model.fit(...) outside strategy.run, or model.train_step(data) inside",
+            )
+        )
+    made_under = private.strategy_of_model(model)
+    current = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+    if current is not None and made_under is not current and (made_under is not None or current.num_replicas_in_sync > 1):
+        raise SetupError(
+            message(
+                "A model must be made inside the scope of the strategy that runs it: its weights are one copy per "
+                "replica from the start.",
+                f"model={model.name!r} made under {_name(made_under)}, run under {_name(current)}",
+                _RIGHT_ORDER,
+            )
+        )
+    if made_under is not None and made_under.num_replicas_in_sync > 1:
+        check_weights(model, made_under)
+
+
+def check_weights(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
+    """Refuses a model with weights that were made outside the strategy's scope.
+
+    Args:
+        model: The model.
+        strategy: The strategy that is to run it.
+
+    Raises:
+        SetupError: Names the first such weight.
+    """
+    _check_variables(model.weights, strategy, f"model {model.name!r}")
+
+
+def _check_variables(variables, strategy, owner):
+    for variable in variables:
+        if getattr(variable, "_value", variable) is None:
+            continue  # not initialised yet
+        if not strategy.extended.variable_created_in_scope(getattr(variable, "value", variable)):
+            raise SetupError(
+                message(
+                    "Every layer and metric must be made inside the strategy's scope, pre-trained ones too.",
+                    f"variable={variable.path!r} of {owner}, made outside the scope of {_name(strategy)}",
+                    "with strategy.scope():\n"
+                    "    base = keras.applications.MobileNetV2(...)      # or clone it: keras.models.clone_model(base)\n"
+                    "    model = DistributedModel.from_model(base)\n"
+                    "model.set_weights(pretrained.get_weights())",
+                )
+            )
+
+
+def _name(strategy):
+    if strategy is None or not strategy.extended.worker_devices or type(strategy).__name__.startswith("_Default"):
+        return "no strategy"
+    return f"{type(strategy).__name__} over {strategy.num_replicas_in_sync} replicas"

@@ -1,0 +1,37 @@
+"""Functional models of a class without changing the class."""
+
+import keras
+
+from mirrored_keras.replica import private
+
+
+def functional_variant(cls: type) -> type:
+    """Returns the class of functional models of `cls`: the same class with Keras' `Functional` behind it.
+
+    `keras.Model` would rewrite the bases of `cls` and of all its parents in place at the first functional
+    use, after which no subclass with an own `call` can be made.
+
+    Args:
+        cls: `DistributedModel` or a subclass.
+
+    Returns:
+        A subclass of `cls` under the same name, made once; `cls` itself if it is functional.
+    """
+    if issubclass(cls, private.Functional):
+        return cls
+    variant = cls.__dict__.get("_functional_variant")
+    if variant is None:
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        variant = type(cls)(cls.__name__, (cls, private.Functional), names)
+        cls._functional_variant = variant
+        _register_alike(cls, variant)
+    return variant
+
+
+def _register_alike(cls, variant):
+    registered = keras.saving.get_registered_name(cls)
+    if ">" in registered:
+        package, name = registered.split(">", 1)
+        keras.saving.register_keras_serializable(package, name)(variant)
+        # the name keeps leading to the class itself, which revives both kinds
+        keras.saving.get_custom_objects()[registered] = cls

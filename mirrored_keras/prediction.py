@@ -1,0 +1,80 @@
+"""Runs `predict_step` on every replica and puts the rows back in order."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from mirrored_keras.global_batch import rows_of
+from mirrored_keras.replica import feeding, splitting
+from mirrored_keras.step import totals
+
+
+class PredictRunner:
+    """Turns `predict_step` into a function of a list of global batches.
+
+    Outputs of the replicas are concatenated in replica order, which is the order of the rows. An output
+    that is one number per batch is averaged over the rows of the global batch.
+
+    Args:
+        model: The model; read for its strategy, its `predict_step` and its flags.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._model = model
+
+        @tf.autograph.experimental.do_not_convert
+        def on_data(data):
+            return self._run(data)
+
+        self._on_data = on_data if model.run_eagerly else tf.function(on_data, reduce_retracing=True)
+
+    def __call__(self, batches: list[Any]) -> Any:
+        """Predicts several global batches.
+
+        Args:
+            batches: Tuples `(x,)` (or `(x, y, sample_weight)`), split over the replicas or not.
+
+        Returns:
+            The structure of the model's outputs, the rows of all batches concatenated.
+        """
+        strategy = self._model.distribute_strategy
+        outputs = [self._on_data(splitting.split_batch(strategy, batch)) for batch in batches]
+        if len(outputs) == 1:
+            return outputs[0]
+        return keras.tree.map_structure(lambda *parts: _concatenate(parts), *outputs)
+
+    def _run(self, data):
+        strategy = self._model.distribute_strategy
+
+        def on_replica(data):
+            data = feeding.in_own_memory(_none_for_empty_optionals(data))
+            x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+            leaf = next(part for part in keras.tree.flatten(x) if part is not None)
+            return self._model.predict_step(data), tf.convert_to_tensor(rows_of(leaf))
+
+        outputs, rows = strategy.run(on_replica, args=(data,))
+        local = strategy.experimental_local_results
+        return keras.tree.map_structure(lambda value: _of_all_replicas(local(value), local(rows)), outputs)
+
+
+def _of_all_replicas(values, rows):
+    if len(values) == 1:
+        return values[0]
+    if isinstance(values[0], tf.Tensor) and values[0].shape.rank == 0:
+        return totals.mean_of_replicas(values, rows)
+    return _concatenate(values)
+
+
+def _concatenate(values):
+    if isinstance(values[0], tf.SparseTensor):
+        return tf.sparse.concat(axis=0, sp_inputs=list(values))
+    if values[0].shape.rank == 0:
+        return tf.stack(values)
+    return tf.concat(values, axis=0)
+
+
+def _none_for_empty_optionals(data):
+    return keras.tree.map_structure(
+        lambda part: None if isinstance(part, tf.experimental.Optional) else part, data
+    )
