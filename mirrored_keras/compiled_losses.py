@@ -32,15 +32,12 @@ class LossTracker(keras.metrics.Mean):
         """
         self.was_updated = True
         loss = tf.convert_to_tensor(loss)
-        if batch.num_replicas == 1:
-            super().update_state(loss, sample_weight=batch.rows)
-        elif loss.shape.rank == 0:
+        if batch.num_replicas > 1:
+            if loss.shape.rank:
+                # an unreduced loss: its share of the global batch, averaged as one replica averages it
+                loss = tf.reduce_mean(loss) * scale.rows_ratio(batch.rows, batch.global_rows, loss.dtype)
             loss = tf.where(batch.has_rows, loss, tf.zeros_like(loss))
-            super().update_state(loss, sample_weight=batch.rows)
-        else:
-            # one replica averages an unreduced loss with the weight G on each element
-            share = loss * scale.rows_ratio(batch.rows, batch.global_rows, loss.dtype)
-            super().update_state(share, sample_weight=batch.global_rows)
+        super().update_state(loss, sample_weight=batch.rows)
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds a mean over this replica's rows; without a weight it counts B / G."""

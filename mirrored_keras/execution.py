@@ -73,8 +73,8 @@ class StepRunner:
         model = self._model
 
         @tf.autograph.experimental.do_not_convert
-        def on_data(data):
-            return self._run(data)
+        def on_data(data, go):
+            return self._run(data, go)
 
         if not model.run_eagerly:
             on_data = tf.function(on_data, reduce_retracing=True, jit_compile=model.jit_compile)
@@ -84,7 +84,8 @@ class StepRunner:
             data = _none_for_empty_optionals(iterator.get_next())
             drawn = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
             with tf.control_dependencies(drawn):
-                return on_data(data)
+                go = tf.constant(0)
+            return on_data(data, tf.identity(go))
 
         if not model.run_eagerly:
             on_iterator = tf.function(on_iterator, reduce_retracing=True)
@@ -92,15 +93,15 @@ class StepRunner:
 
     def _on_next(self, iterator):
         data = _none_for_empty_optionals(next(iterator))
-        return self._on_data(splitting.split_batch(self._model.distribute_strategy, data))
+        return self._on_data(splitting.split_batch(self._model.distribute_strategy, data), tf.constant(0))
 
-    def _run(self, data):
+    def _run(self, data, go):
         model = self._model
         strategy = model.distribute_strategy
         if strategy.num_replicas_in_sync == 1:
             data = data if self.map_data is None else self.map_data(*data)
             with self._around():
-                return strategy.run(self._on_one_replica, args=(data,))
+                return strategy.run(_after(self._on_one_replica), args=(go, data))
         global_rows = _global_rows(strategy, data)
 
         def on_replica(data):
@@ -113,7 +114,7 @@ class StepRunner:
                 return outputs, states, tf.convert_to_tensor(batch.rows)
 
         with self._around():
-            results = strategy.run(on_replica, args=(data,))
+            results = strategy.run(_after(on_replica), args=(go, data))
         return logs.of_all_replicas(model, *results, own_loss=self.has_own_loss)
 
     def _on_one_replica(self, data):
@@ -128,6 +129,16 @@ class StepRunner:
         by_others = any(m is not tracker and m.name == "loss" for m in self._model.metrics)
         self.has_own_loss = isinstance(outputs, dict) and not tracker.was_updated and not by_others
         return outputs
+
+
+def _after(step):
+    # A step may have parts that need no data (counters, seeds); none of them may run before the batch of
+    # every replica is there. The edge is made inside the step: one on the call would be optimised away.
+    def gated(go, data):
+        with tf.control_dependencies([tf.identity(go)]):
+            return step(data)
+
+    return gated
 
 
 class OwnLossLogs(dict):

@@ -38,7 +38,7 @@ def _loss(run: Run, epoch: int) -> str:
 
 
 def _difference(run: Run, reference: Run) -> str:
-    return _unless_stopped(run, "" if run.stopped else f"{run.largest_weight_difference(reference):.1e}")
+    return "stopped" if run.stopped else f"{run.largest_weight_difference(reference):.1e}"
 
 
 def _unless_stopped(run: Run, text: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +40,8 @@ class Run:
 
     def largest_weight_difference(self, other: Run) -> float:
         """Returns the largest distance of a weight from the same weight of another run."""
-        return max(float(np.max(np.abs(a - b))) for a, b in zip(self.weights, other.weights, strict=True))
+        distances = [np.max(np.abs(a - b)) for a, b in zip(self.weights, other.weights, strict=True)]
+        return float(np.max(distances))  # not `max`, which can pass over what is not a number
 
     def largest_loss_difference(self, other: Run) -> float:
         """Returns the largest distance of an epoch's loss from the same epoch's of another run."""
@@ -114,7 +116,9 @@ class Session:
         try:
             return self._fit(keras.Model, name, replicas=self.replicas, verbose=0)[1]
         except Exception as error:  # whatever stops it belongs in the table; nothing after this needs TensorFlow
-            return Run(name, stopped=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+            # TensorFlow puts the node of the graph in double braces before the message.
+            first_line = re.sub(r"\{\{.*?\}\} *", "", str(error)).strip().partition("\n")[0]
+            return Run(name, stopped=f"{type(error).__name__}: {first_line}")
 
     def save_and_restore(self, model: DistributedModel, path: pathlib.Path) -> float:
         """Saves outside the scope and restores inside the scope of another number of replicas.

@@ -149,9 +149,7 @@ def train_reference(
         train_reference(model, [(x, y)], objective, keras.optimizers.SGD(0.1))
     """
     rows = [len(keras.tree.flatten(batch)[0]) for batch in batches]
-    signature = keras.tree.map_structure(
-        lambda array: tf.TensorSpec((None, *array.shape[1:]), array.dtype), batches[0]
-    )
+    signature = keras.tree.map_structure(lambda array: tf.TensorSpec((None, *array.shape[1:]), array.dtype), batches[0])
     model(keras.utils.unpack_x_y_sample_weight(batches[0])[0])
     optimizer.build(model.trainable_variables)
     step = make_step(model, objective, optimizer, signature)
@@ -161,7 +159,7 @@ def train_reference(
     parts = [[[float(part) for part in parts] for _, parts in epoch] for epoch in results]
     return ReferenceResult(
         weights=model.get_weights(),
-        batch_losses=sum(losses, []),
+        batch_losses=[loss for epoch in losses for loss in epoch],
         epoch_losses=[float(np.average(epoch, weights=rows)) for epoch in losses],
         epoch_output_losses=[np.average(epoch, axis=0, weights=rows).tolist() for epoch in parts],
     )
