@@ -105,6 +105,7 @@ class StepRunner:
         global_rows = _global_rows(strategy, data)
 
         def on_replica(data):
+            feeding.check_rows(data)
             data = feeding.in_own_memory(data)
             data = data if self.map_data is None else self.map_data(*data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)

@@ -28,6 +28,18 @@ def functional_variant(cls: type) -> type:
     return variant
 
 
+def original_class(cls: type) -> type:
+    """Returns the class that a functional variant was made from; any other class comes back itself.
+
+    Args:
+        cls: A class.
+
+    Returns:
+        The class that its name leads to.
+    """
+    return cls.__mro__[1] if cls.__mro__[1].__dict__.get("_functional_variant") is cls else cls
+
+
 def _register_alike(cls, variant):
     registered = keras.saving.get_registered_name(cls)
     if ">" in registered:

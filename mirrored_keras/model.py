@@ -10,7 +10,7 @@ import tensorflow as tf
 from mirrored_keras import own_step
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.execution import StepRunner
-from mirrored_keras.functional import functional_variant
+from mirrored_keras.functional import functional_variant, original_class
 from mirrored_keras.global_batch import GlobalBatch, build_optimizer
 from mirrored_keras.prediction import PredictRunner
 from mirrored_keras.replica import private, scope, startup
@@ -71,6 +71,11 @@ class DistributedModel(keras.Model):
             private.initialize_functional(self, *args, **kwargs)
         else:
             super().__init__(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # pickle looks a class up by its name, which leads to the class and not to its functional variant
+        revive, state = super().__reduce__()
+        return getattr(original_class(type(self)), revive.__name__), state
 
     @classmethod
     def from_model(cls, model: keras.Model) -> "DistributedModel":

@@ -39,7 +39,9 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
     for name in _BATCH_SIZES:
         feeding.check_batch_size(name, arguments.get(name))
     for name in _DATA:
-        feeding.check_dataset(arguments.get(name))
+        if name in arguments:
+            feeding.check_dataset(arguments[name])
+            arguments[name] = feeding.without_trailing_none(arguments[name])
     with _class_weight_in_step(model, arguments):
         yield arguments
 

@@ -89,6 +89,10 @@ def check_collective(strategy: tf.distribute.Strategy) -> None:
     Raises:
         CollectiveError: The sum is wrong on some replica.
         SetupError: TensorFlow's default collectives were already used with other devices in this process.
+
+    Example:
+        >>> from mirrored_keras import check_collective, mirrored_strategy
+        >>> check_collective(mirrored_strategy(1))
     """
     if strategy.num_replicas_in_sync == 1:
         return
@@ -104,7 +108,7 @@ def check_collective(strategy: tf.distribute.Strategy) -> None:
                     "The strategy's all-reduce must sum over every replica; it does not, so training "
                     "would leave out part of every batch.",
                     f"sums={sums}, expected={expected}, "
-                    f"cross_device_ops={type(getattr(strategy.extended, '_cross_device_ops', None)).__name__}",
+                    f"cross_device_ops={private.cross_device_ops_name(strategy)}",
                     "make the strategy without `cross_device_ops`, or with "
                     "tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())",
                 )

@@ -1,5 +1,6 @@
 """Checks and prepares what goes into fit, evaluate and predict, before anything runs."""
 
+import types
 from typing import Any
 
 import keras
@@ -34,6 +35,56 @@ def _copied(leaf):
     if isinstance(leaf, tf.SparseTensor):
         return tf.SparseTensor(leaf.indices, tf.raw_ops.DeepCopy(x=leaf.values), leaf.dense_shape)
     return leaf
+
+
+def check_rows(data: Any) -> None:
+    """Refuses features, targets and weights with different numbers of rows, where these are known.
+
+    Args:
+        data: One replica's data.
+
+    Raises:
+        BatchError: Two parts have different static row counts.
+    """
+    leaves = [leaf for leaf in keras.tree.flatten(data) if getattr(leaf, "shape", None) is not None]
+    rows = [leaf.shape[0] for leaf in leaves if leaf.shape.rank]
+    if len({count for count in rows if count is not None}) > 1:
+        raise BatchError(
+            message(
+                "Features, targets and weights of a batch must have the same number of rows.",
+                f"rows on one replica={rows} (x, y, sample_weight flattened)",
+                "tf.data.Dataset.zip((features, targets)).batch(64)   # zip single rows, then batch",
+            )
+        )
+
+
+def without_trailing_none(data: Any) -> Any:
+    """Drops missing targets or weights at the end of a dataset's or generator's elements.
+
+    `(x, y, None)` means `(x, y)`; a dataset cannot be shared out to replicas with a `None` in it.
+
+    Args:
+        data: What was given as `x` or `validation_data`; anything but datasets and generators comes back.
+
+    Returns:
+        The same data, without the `None`.
+    """
+    if isinstance(data, types.GeneratorType):
+        return (_stripped(element, lambda part: part is None) for element in data)
+    if isinstance(data, tf.data.Dataset) and isinstance(data.element_spec, tuple):
+        kept = len(_stripped(data.element_spec, lambda spec: type(spec).__name__ == "NoneTensorSpec"))
+        if 0 < kept < len(data.element_spec):
+            return data.map(lambda *element: element[:kept])
+    return data
+
+
+def _stripped(element, is_missing):
+    if not isinstance(element, tuple):
+        return element
+    kept = len(element)
+    while kept > 1 and is_missing(element[kept - 1]):
+        kept -= 1
+    return element[:kept]
 
 
 def check_batch_size(name: str, value: Any) -> None:
@@ -71,6 +122,14 @@ def check_dataset(data: Any) -> None:
     if not isinstance(data, tf.data.Dataset):
         return
     specs = [spec for spec in keras.tree.flatten(data.element_spec) if hasattr(spec, "shape")]
+    if any(tf.TensorShape(spec.shape).rank == 0 for spec in specs):
+        raise BatchError(
+            message(
+                "The elements of a dataset must be batches: every tensor needs a first dimension, its rows.",
+                f"element_spec={data.element_spec}",
+                "dataset.batch(64)",
+            )
+        )
     if any(tf.TensorShape(spec.shape).rank is None for spec in specs):
         raise BatchError(
             message(

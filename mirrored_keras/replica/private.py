@@ -17,6 +17,8 @@ from keras.src.trainers.compile_utils import CompileLoss  # matches losses to ou
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
 
+from tensorflow.python.distribute.distribute_lib import _get_default_strategy as get_default_strategy
+
 __all__ = [
     "CompileLoss",
     "Functional",
@@ -84,6 +86,11 @@ def graph_of(model: keras.Model) -> tuple[Any, Any]:
 def variables_of(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
     """Returns the variables that an optimizer was built for."""
     return optimizer._trainable_variables
+
+
+def build_from_shapes(model: keras.Model, shapes: Any) -> None:
+    """Builds model, metrics, losses and optimizer from objects with `shape` and `dtype`."""
+    model._symbolic_build(data_batch=shapes)
 
 
 def reduction_method(model: keras.Model) -> str:
@@ -163,6 +170,16 @@ def _spec_of_one_replica(spec):
 def uses_collective_ops(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether the strategy sums gradients by TensorFlow's default collective ops."""
     return isinstance(getattr(strategy.extended, "_cross_device_ops", None), CollectiveAllReduce)
+
+
+def is_default_strategy(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether this is the strategy that TensorFlow reports where there is none."""
+    return strategy is get_default_strategy()
+
+
+def cross_device_ops_name(strategy: tf.distribute.Strategy) -> str:
+    """Returns the class name of the engine that sums over replicas."""
+    return type(getattr(strategy.extended, "_cross_device_ops", None)).__name__
 
 
 def in_multi_worker_mode(strategy: tf.distribute.Strategy) -> bool:

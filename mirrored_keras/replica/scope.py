@@ -53,7 +53,7 @@ def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compi
         )
     for metric in keras.tree.flatten(metrics):
         if isinstance(metric, keras.metrics.Metric):
-            _check_variables(metric.variables, strategy, f"metric {metric.name!r}")
+            _check_variables(metric.variables, strategy, f"metric {metric.name!r}", fix=_RIGHT_ORDER)
 
 
 def check_model(model: keras.Model) -> None:
@@ -99,27 +99,28 @@ def check_weights(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
     Raises:
         SetupError: Names the first such weight.
     """
-    _check_variables(model.weights, strategy, f"model {model.name!r}")
+    fix = (
+        "with strategy.scope():\n"
+        "    base = keras.models.clone_model(pretrained)      # or make it here in the first place\n"
+        "    model = DistributedModel.from_model(base)\n"
+        "base.set_weights(pretrained.get_weights())"
+    )
+    _check_variables(model.weights, strategy, f"model {model.name!r}", fix=fix)
 
 
-def _check_variables(variables, strategy, owner):
+def _check_variables(variables, strategy, owner, *, fix):
     for variable in variables:
-        if getattr(variable, "_value", variable) is None:
-            continue  # not initialised yet
         if not strategy.extended.variable_created_in_scope(getattr(variable, "value", variable)):
             raise SetupError(
                 message(
-                    "Every layer and metric must be made inside the strategy's scope, pre-trained ones too.",
+                    "Every layer and metric must be made inside the scope of the strategy, pre-trained ones too.",
                     f"variable={variable.path!r} of {owner}, made outside the scope of {_name(strategy)}",
-                    "with strategy.scope():\n"
-                    "    base = keras.applications.MobileNetV2(...)      # or clone it: keras.models.clone_model(base)\n"
-                    "    model = DistributedModel.from_model(base)\n"
-                    "model.set_weights(pretrained.get_weights())",
+                    fix,
                 )
             )
 
 
 def _name(strategy):
-    if strategy is None or not strategy.extended.worker_devices or type(strategy).__name__.startswith("_Default"):
+    if strategy is None or private.is_default_strategy(strategy):
         return "no strategy"
     return f"{type(strategy).__name__} over {strategy.num_replicas_in_sync} replicas"

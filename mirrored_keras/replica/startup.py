@@ -1,11 +1,13 @@
 """Builds a model, its metrics, losses and optimizer from the shapes of the data, drawing no batch."""
 
+import re
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import BatchError, message
+from mirrored_keras.replica import private
 
 
 def build(model: keras.Model, spec: Any) -> None:
@@ -20,19 +22,23 @@ def build(model: keras.Model, spec: Any) -> None:
     """
     shapes = shapes_of(spec)
     try:
-        model._symbolic_build(data_batch=shapes)
+        private.build_from_shapes(model, shapes)
     except (ValueError, TypeError, RuntimeError, tf.errors.OpError) as error:
         raise BatchError(
             message(
                 f"Model, losses and metrics must take the data's shapes. {_first_line(error)}",
                 f"data={_short(shapes)}, outputs={_short(getattr(model, 'outputs', None))}",
-                "model(x[:1]) and model.compute_loss(y=y[:1], y_pred=model(x[:1])) on one row show where it stops",
+                "dataset.batch(64) if its elements are single rows; else compare model.input_shape and "
+                "model.output_shape with the data",
             )
         ) from error
 
 
 def _first_line(error):
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    # Keras wraps the cause in a headline and bold escapes
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("Exception encountered")]
+    return lines[0] if lines else type(error).__name__
 
 
 def _short(structure):

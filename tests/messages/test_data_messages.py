@@ -1,0 +1,107 @@
+"""What the user reads when data cannot be split into global batches: the full text, before training."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from mirrored_keras import BatchError, DistributedModel
+
+X, Y = np.ones((8, 5), "float32"), np.ones((8, 1), "float32")
+
+
+@pytest.fixture
+def model(make_strategy):
+    with make_strategy(2).scope():
+        inputs = keras.Input((5,))
+        model = DistributedModel(inputs, keras.layers.Dense(1)(inputs))
+        model.compile("sgd", "mse")
+    yield model
+    assert int(model.optimizer.iterations.numpy()) == 0, "an update happened before the error"
+
+
+def text_of(function):
+    with pytest.raises(BatchError) as caught:
+        function()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("value", [4.0, "4", 0, -1, True])
+@pytest.mark.parametrize("name", ["batch_size", "validation_batch_size"])
+def test_batch_size(model, name, value):
+    text = text_of(lambda: model.fit(X, Y, validation_data=(X, Y), verbose=0, **{name: value}))
+    assert text == (
+        f"`{name}` is the number of rows of the global batch, over all replicas: a positive integer.\n"
+        f"Received: {name}={value!r} (of type {type(value).__name__})\n"
+        f"What to do: model.fit(x, y, {name}=64)"
+    )
+
+
+def test_unknown_rank(model):
+    dataset = tf.data.Dataset.from_generator(lambda: iter([(X, Y)]), output_types=(tf.float32, tf.float32))
+    for call in (
+        lambda: model.fit(dataset, verbose=0),
+        lambda: model.fit(X, Y, validation_data=dataset, verbose=0),
+        lambda: model.evaluate(dataset, verbose=0),
+    ):
+        assert text_of(call) == (
+            "Every tensor of a dataset needs a known rank, so that its rows can be shared out to replicas.\n"
+            f"Received: element_spec={dataset.element_spec}\n"
+            "What to do: tf.data.Dataset.from_generator(f, output_signature=(tf.TensorSpec((None, 5)), "
+            "tf.TensorSpec((None, 1)))), or dataset.map(lambda x, y: (tf.ensure_shape(x, (None, 5)), "
+            "tf.ensure_shape(y, (None, 1))))"
+        )
+
+
+def test_elements_without_rows(model):
+    dataset = tf.data.Dataset.range(5).map(lambda v: (v, v))
+    assert text_of(lambda: model.fit(dataset, verbose=0)) == (
+        "The elements of a dataset must be batches: every tensor needs a first dimension, its rows.\n"
+        f"Received: element_spec={dataset.element_spec}\n"
+        "What to do: dataset.batch(64)"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+def test_dataset_that_is_not_batched(model):
+    text = text_of(lambda: model.fit(tf.data.Dataset.from_tensor_slices((X, Y)), verbose=0))
+    assert text.startswith("Model, losses and metrics must take the data's shapes. Invalid input shape for input")
+    assert "Received: data=(float32(None,), float32(None,)), outputs=[float32(None, 1)]\n" in text
+    assert text.endswith(
+        "What to do: dataset.batch(64) if its elements are single rows; else compare model.input_shape and "
+        "model.output_shape with the data"
+    )
+
+
+def test_targets_of_another_structure(model):
+    text = text_of(lambda: model.fit(X, {"a": Y, "b": Y}, verbose=0))
+    assert text.splitlines()[:2] == [
+        "Model, losses and metrics must take the data's shapes. y_true and y_pred have different structures.",
+        "Received: data=(float32(None, 5), {a: float32(None, 1), b: float32(None, 1)}), outputs=[float32(None, 1)]",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:In loss categorical_crossentropy")
+def test_targets_that_the_loss_refuses(model):
+    with model.distribute_strategy.scope():
+        model.compile("sgd", "categorical_crossentropy")
+    text = text_of(lambda: model.fit(X, np.ones((8, 3), "float32"), verbose=0))
+    assert "must have the same shape. Received: target.shape=(None, 3), output.shape=(None, 1)" in text
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+def test_targets_with_other_rows_in_a_dataset(model):
+    text = text_of(lambda: model.fit(tf.data.Dataset.from_tensors((X, Y[:6])), verbose=0))
+    assert text == (
+        "Features, targets and weights of a batch must have the same number of rows.\n"
+        "Received: rows on one replica=[4, 3] (x, y, sample_weight flattened)\n"
+        "What to do: tf.data.Dataset.zip((features, targets)).batch(64)   # zip single rows, then batch"
+    )
+
+
+def test_targets_with_other_rows_in_train_on_batch(model):
+    assert text_of(lambda: model.train_on_batch(X, Y[:3])) == (
+        "All arrays of a batch must have the same number of rows.\n"
+        "Received: rows=[8, 3] (x, y, sample_weight flattened)\n"
+        "What to do: model.train_on_batch(x[:n], y[:n])"
+    )
