@@ -32,7 +32,9 @@ def class_weight_map(class_weight: Mapping[int, float]) -> Callable[..., tuple[A
     """
     if min(class_weight) < 0:
         raise BatchError(
-            message("Classes are numbers from 0 on.", f"class_weight={dict(class_weight)}", "class_weight={0: 1.0, 1: 5.0}")
+            message(
+                "Classes are numbers from 0 on.", f"class_weight={dict(class_weight)}", "class_weight={0: 1.0, 1: 5.0}"
+            )
         )
     table = [float(class_weight.get(c, 1.0)) for c in range(max(class_weight) + 1)]
 

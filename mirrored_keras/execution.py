@@ -154,10 +154,12 @@ def _global_rows(strategy, data):
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
     leaf = next(part for part in keras.tree.flatten(x) if part is not None)
     rows = [rows_of(part) for part in strategy.experimental_local_results(leaf)]
-    return sum(rows) if all(isinstance(count, int) for count in rows) else tf.add_n([tf.convert_to_tensor(r) for r in rows])
+    return (
+        sum(rows)
+        if all(isinstance(count, int) for count in rows)
+        else tf.add_n([tf.convert_to_tensor(r) for r in rows])
+    )
 
 
 def _none_for_empty_optionals(data):
-    return keras.tree.map_structure(
-        lambda part: None if isinstance(part, tf.experimental.Optional) else part, data
-    )
+    return keras.tree.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)

@@ -160,9 +160,7 @@ class GlobalBatch:
         loss = tf.convert_to_tensor(loss)
         return scale.share_of_global_loss(loss, rows=self.rows, global_rows=self.global_rows)
 
-    def loss(
-        self, loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None
-    ) -> tf.Tensor:
+    def loss(self, loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
         """Returns a Keras loss object's value in "mean of this replica's rows" units, ready for `share`.
 
         L_r = (G / B) * n / D with n, d the loss's numerator and denominator (weights and masks in both,
@@ -182,9 +180,7 @@ class GlobalBatch:
             return loss(y_true, y_pred, sample_weight)
         term = term_of(loss, y_true, y_pred, sample_weight, rows=self.rows)
         global_rows, denominators = self.sum_over_replicas([term.denominator])
-        return scale.mean_over_rows(
-            [term], denominators, rows=self.rows, global_rows=global_rows, dtype=loss.dtype
-        )[0]
+        return scale.mean_over_rows([term], denominators, rows=self.rows, global_rows=global_rows, dtype=loss.dtype)[0]
 
     def sum_of_rows(self, loss: tf.Tensor) -> tf.Tensor:
         """Returns a loss that sums over this replica's rows in "mean of rows" units: (G / B) * loss.

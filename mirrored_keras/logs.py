@@ -51,9 +51,7 @@ def of_all_replicas(model: Any, outputs: Any, states: Any, rows: Any, *, own_los
     metrics = _metrics_result(model, [local(state) for state in states])
     if own_loss:
         metrics.pop("loss", None)
-    return {
-        name: metrics[name] if name in metrics else _reduce(model, value, rows) for name, value in outputs.items()
-    }
+    return {name: metrics[name] if name in metrics else _reduce(model, value, rows) for name, value in outputs.items()}
 
 
 def _metrics_result(model, states):

@@ -15,8 +15,8 @@ from mirrored_keras.step import scale
 RECIPE = """
     batch = mirrored_keras.GlobalBatch(x)
     with tf.GradientTape() as tape:
-        loss = ...                                   # a mean over this replica's rows, or batch.loss(loss_object, y, y_pred)
-        share = batch.share(loss)                    # call 1
+        loss = ...                   # a mean over this replica's rows, or batch.loss(loss_object, y, y_pred)
+        share = batch.share(loss)    # call 1
     gradients = tape.gradient(share, self.trainable_variables)
     batch.apply_gradients(self.optimizer, gradients, self.trainable_variables)   # call 2
     return {"loss": loss}"""

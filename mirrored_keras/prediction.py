@@ -75,6 +75,4 @@ def _concatenate(values):
 
 
 def _none_for_empty_optionals(data):
-    return keras.tree.map_structure(
-        lambda part: None if isinstance(part, tf.experimental.Optional) else part, data
-    )
+    return keras.tree.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)

@@ -107,8 +107,7 @@ def check_collective(strategy: tf.distribute.Strategy) -> None:
                 message(
                     "The strategy's all-reduce must sum over every replica; it does not, so training "
                     "would leave out part of every batch.",
-                    f"sums={sums}, expected={expected}, "
-                    f"cross_device_ops={private.cross_device_ops_name(strategy)}",
+                    f"sums={sums}, expected={expected}, cross_device_ops={private.cross_device_ops_name(strategy)}",
                     "make the strategy without `cross_device_ops`, or with "
                     "tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())",
                 )

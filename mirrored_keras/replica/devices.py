@@ -44,7 +44,7 @@ def mirrored_strategy(
     elif isinstance(devices, (list, tuple)) and devices:
         names = _named(devices)
     else:
-        raise SetupError(_message(devices, "`devices` is a number of replicas, a list of devices, \"auto\" or None."))
+        raise SetupError(_message(devices, '`devices` is a number of replicas, a list of devices, "auto" or None.'))
     return tf.distribute.MirroredStrategy(names, cross_device_ops=cross_device_ops)
 
 

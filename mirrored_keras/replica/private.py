@@ -16,7 +16,6 @@ from keras.src.models.functional import Functional  # __init__ without rewriting
 from keras.src.trainers.compile_utils import CompileLoss  # matches losses to outputs; no public twin
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
-
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy as get_default_strategy
 
 __all__ = [

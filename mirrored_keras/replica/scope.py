@@ -76,7 +76,11 @@ def check_model(model: keras.Model) -> None:
         )
     made_under = private.strategy_of_model(model)
     current = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
-    if current is not None and made_under is not current and (made_under is not None or current.num_replicas_in_sync > 1):
+    if (
+        current is not None
+        and made_under is not current
+        and (made_under is not None or current.num_replicas_in_sync > 1)
+    ):
         raise SetupError(
             message(
                 "A model must be made inside the scope of the strategy that runs it: its weights are one copy per "

@@ -7,10 +7,11 @@ Legend: R replicas; G rows in the global batch; B rows on this replica (may be 0
       v
     x, y, weights, mask -- forward --> predictions
       |
-      v  TERMS   `terms.py`: one pair per loss           n = sum(loss * weight * mask), d = what its reduction divides by
+      v  TERMS   `terms.py`: one pair per loss           n = sum(loss * weight * mask), d = the reduction's divisor
     (n_1, d_1) ... (n_K, d_K)
       |  D_k = all-reduce SUM of d_k                     needs no gradient
-      v  SCALE   `scale.py`: this replica's share        share = (B / G) * L_r,  L_r = (G / B) * sum_k n_k / D_k + penalties
+      v  SCALE   `scale.py`: this replica's share        share = (B / G) * L_r
+      |                                                  L_r = (G / B) * sum_k n_k / D_k + penalties
     gradients of the share
       |  all-reduce SUM, once                            `replica/collective.py`
       v

@@ -47,9 +47,7 @@ def _split(vector, group):
     if all(value.shape.rank == 0 for value in group):
         return tf.unstack(vector, num=len(group))
     sizes = [value.shape.num_elements() for value in group]
-    return [
-        tf.reshape(part, value.shape) for part, value in zip(tf.split(vector, sizes), group, strict=True)
-    ]
+    return [tf.reshape(part, value.shape) for part, value in zip(tf.split(vector, sizes), group, strict=True)]
 
 
 def mean_of_replicas(values: Sequence[tf.Tensor], rows: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -25,8 +25,7 @@ def text_of(function):
 @pytest.mark.parametrize("devices", ["gpu", [], 2.0, True, {"GPU:0"}])
 def test_devices_of_another_type(devices):
     assert text_of(lambda: mirrored_strategy(devices)) == (
-        '`devices` is a number of replicas, a list of devices, "auto" or None.\n'
-        f"Received: devices={devices!r}\n{WAYS}"
+        f'`devices` is a number of replicas, a list of devices, "auto" or None.\nReceived: devices={devices!r}\n{WAYS}'
     )
 
 
