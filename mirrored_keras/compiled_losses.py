@@ -66,6 +66,8 @@ class CompiledLosses(private.CompileLoss):
     small reduction, and what is returned is L_r = (G / B) * sum_k weight_k * n_k / D_k.
     """
 
+    _flat_losses: list[Any]
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._local = threading.local()  # replicas trace in threads of their own

@@ -65,7 +65,7 @@ class WrappedModel(DistributedModel):
         return cls(inner, name=config["name"])
 
 
-def distribute_model(model: keras.Model, cls: type = DistributedModel) -> DistributedModel:
+def distribute_model(model: keras.Model, cls: type[DistributedModel] = DistributedModel) -> DistributedModel:
     """Converts a model; see `DistributedModel.from_model`.
 
     Args:

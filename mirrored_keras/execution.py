@@ -59,7 +59,7 @@ class StepRunner:
         run = self._on_iterator
         if not isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
             run = self._on_next
-        result = None
+        result: Any = None
         for done in range(self._model.steps_per_execution):
             try:
                 result = run(iterator)

@@ -23,7 +23,7 @@ def functional_variant(cls: type) -> type:
     if variant is None:
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
         variant = type(cls)(cls.__name__, (cls, private.Functional), names)
-        cls._functional_variant = variant
+        setattr(cls, "_functional_variant", variant)  # noqa: B010  (a type has no such attribute to a type checker)
         _register_alike(cls, variant)
     return variant
 

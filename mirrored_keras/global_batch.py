@@ -135,8 +135,9 @@ class GlobalBatch:
             sums = tf.unstack(packed, num=len(wanted))
             if self._global_rows is None:
                 self._global_rows = tf.cast(sums.pop(0), tf.int32)
-            numbers = iter(sums)
-        return self._global_rows, [None if v is None else next(numbers) for v in values]
+            numbers = sums
+        found = iter(numbers)
+        return self._global_rows, [None if v is None else next(found) for v in values]
 
     def _outer(self):
         # a batch made inside a step for the same features shares the step's count

@@ -21,7 +21,7 @@ def metric_variables(model: keras.Model) -> list[keras.Variable]:
     Returns:
         The variables.
     """
-    seen = {}
+    seen: dict[int, keras.Variable] = {}
     for metric in model.metrics:
         for variable in metric.variables:
             seen.setdefault(id(variable), variable)

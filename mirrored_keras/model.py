@@ -57,6 +57,11 @@ class DistributedModel(keras.Model):
         ['loss', 'mae']
     """
 
+    # set by Keras' trainer, which has no types
+    train_function: Any
+    test_function: Any
+    predict_function: Any
+
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
         if private.is_functional_call(args, kwargs):
             cls = functional_variant(cls)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -9,7 +10,7 @@ from mirrored_keras.errors import CollectiveError, SetupError, message
 from mirrored_keras.replica import private
 from mirrored_keras.replica.devices import check_threads
 
-Gradient = tf.Tensor | tf.IndexedSlices | None
+Gradient = Any  # a tf.Tensor, tf.IndexedSlices, or None where there is no gradient
 
 
 def replicas_in_context() -> int:

@@ -136,6 +136,7 @@ def check_dataset(data: Any) -> None:
                 "Every tensor of a dataset needs a known rank, so that its rows can be shared out to replicas.",
                 f"element_spec={data.element_spec}",
                 "tf.data.Dataset.from_generator(f, output_signature=(tf.TensorSpec((None, 5)), "
-                "tf.TensorSpec((None, 1)))), or dataset.map(lambda x, y: (tf.ensure_shape(x, (None, 5)), tf.ensure_shape(y, (None, 1))))",
+                "tf.TensorSpec((None, 1)))), "
+                "or dataset.map(lambda x, y: (tf.ensure_shape(x, (None, 5)), tf.ensure_shape(y, (None, 1))))",
             )
         )
