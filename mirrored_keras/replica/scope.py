@@ -43,6 +43,8 @@ def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compi
                 )
     if strategy.num_replicas_in_sync == 1:
         return
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        _check_options(optimizer, strategy)
     if jit_compile is True:
         raise SetupError(
             message(
@@ -54,6 +56,20 @@ def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compi
     for metric in keras.tree.flatten(metrics):
         if isinstance(metric, keras.metrics.Metric):
             _check_variables(metric.variables, strategy, f"metric {metric.name!r}", fix=_RIGHT_ORDER)
+
+
+def _check_options(optimizer, strategy):
+    for part in update.inner_optimizers(optimizer):
+        for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+            if getattr(part, option, None):
+                raise SetupError(
+                    message(
+                        f"`{option}` is not supported on several replicas: Keras branches around a sum over replicas.",
+                        f"{option}={getattr(part, option)}, replicas={strategy.num_replicas_in_sync}",
+                        f"keras.optimizers.{type(part).__name__}(..., {option}=None), with a larger global batch "
+                        "or keras.callbacks.SwapEMAWeights()",
+                    )
+                )
 
 
 def check_model(model: keras.Model) -> None:

@@ -150,6 +150,20 @@ def test_jit_compile(make_strategy):
     )
 
 
+@pytest.mark.parametrize("option", ["gradient_accumulation_steps", "ema_overwrite_frequency"])
+def test_options_that_branch_around_a_sum(make_strategy, option):
+    with make_strategy(2).scope():
+        model = linear()
+        optimizer = keras.optimizers.SGD(use_ema=True, **{option: 2})
+        text = text_of(SetupError, lambda: model.compile(optimizer, "mse"))
+    assert text == (
+        f"`{option}` is not supported on several replicas: Keras branches around a sum over replicas.\n"
+        f"Received: {option}=2, replicas=2\n"
+        f"What to do: keras.optimizers.SGD(..., {option}=None), with a larger global batch or "
+        "keras.callbacks.SwapEMAWeights()"
+    )
+
+
 def test_collective_that_leaves_out_a_replica():
     strategy = tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1", "CPU:2"], cross_device_ops=tf.distribute.HierarchicalCopyAllReduce()
