@@ -38,8 +38,10 @@ def train(base, strategy):
 
 
 def main():
-    one, one_loss = train(DistributedModel, tf.distribute.get_strategy())
-    print("| trained as | " + " | ".join(f"loss, epoch {e + 1}" for e in range(EPOCHS)) + " | largest weight difference |")
+    one, _ = train(DistributedModel, tf.distribute.get_strategy())
+    print(
+        "| trained as | " + " | ".join(f"loss, epoch {e + 1}" for e in range(EPOCHS)) + " | largest weight difference |"
+    )
     print("|---" * (EPOCHS + 2) + "|")
     differences = []
     for name, base, strategy in (
