@@ -248,11 +248,15 @@ class DistributedModel(keras.Model):
 
     # -- the step, on all replicas ---------------------------------------------------------------
 
+    @property
+    def has_own_train_step(self) -> bool:
+        """Whether a subclass overrides `train_step`."""
+        return type(self).train_step is not DistributedModel.train_step
+
     def make_train_function(self, force: bool = False) -> StepRunner:
         """Makes, once per `compile`, the function that runs `train_step` on all replicas."""
         if self.train_function is None or force:
-            own = type(self).train_step is not DistributedModel.train_step
-            around = functools.partial(own_step.guided, self) if own else contextlib.nullcontext
+            around = functools.partial(own_step.guided, self) if self.has_own_train_step else contextlib.nullcontext
             self.train_function = StepRunner(self, step=self.train_step, around=around)
         return self.train_function
 

@@ -35,6 +35,8 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
     """
     arguments = _by_name(method, args, kwargs)
     scope.check_model(model)
+    if method in ("fit", "train_on_batch") and not model.has_own_train_step:
+        scope.check_trainable(model)
     collective.check_collective(model.distribute_strategy)
     for name in _BATCH_SIZES:
         feeding.check_batch_size(name, arguments.get(name))

@@ -109,6 +109,32 @@ def check_model(model: keras.Model) -> None:
         check_weights(model, made_under)
 
 
+def check_trainable(model: keras.Model) -> None:
+    """Refuses to train weights that became trainable after the optimizer was built for the others.
+
+    Args:
+        model: A compiled model about to be trained.
+
+    Raises:
+        SetupError: Names the first such weight.
+    """
+    optimizer = model.optimizer
+    if optimizer is None or not optimizer.built or model.distribute_strategy.num_replicas_in_sync == 1:
+        return
+    known = {id(variable) for variable in private.variables_of(optimizer)}
+    for variable in model.trainable_variables:
+        if id(variable) not in known:
+            raise SetupError(
+                message(
+                    "`compile` fixes which weights an optimizer trains; a layer was made trainable after it.",
+                    f"variable={variable.path!r}, optimizer={optimizer.name!r}",
+                    "with strategy.scope():\n"
+                    "    layer.trainable = True\n"
+                    "    model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=..., metrics=[...])",
+                )
+            )
+
+
 def check_weights(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
     """Refuses a model with weights that were made outside the strategy's scope.
 

@@ -139,6 +139,21 @@ def test_names_given_to_compile_outside_the_scope_work(make_strategy):
     assert all(len(v.value.values) == 2 for v in model.optimizer.variables if v.shape)
 
 
+def test_layer_made_trainable_after_compile(make_strategy):
+    with make_strategy(2).scope():
+        frozen = keras.layers.Dense(2, name="frozen")
+        frozen.trainable = False
+        inputs = keras.Input((5,))
+        model = DistributedModel(inputs, keras.layers.Dense(1)(frozen(inputs)))
+        model.compile("adam", "mse")
+    frozen.trainable = True
+    text = text_of(SetupError, lambda: model.fit(X, Y, verbose=0))
+    assert text.splitlines()[:2] == [
+        "`compile` fixes which weights an optimizer trains; a layer was made trainable after it.",
+        f"Received: variable='frozen/kernel', optimizer={model.optimizer.name!r}",
+    ]
+
+
 def test_jit_compile(make_strategy):
     with make_strategy(2).scope():
         model = linear()
