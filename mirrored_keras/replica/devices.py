@@ -16,15 +16,15 @@ def mirrored_strategy(
     """Makes a `tf.distribute.MirroredStrategy` over the devices that are meant.
 
     Args:
-        devices: `None` or `"auto"`: every GPU, or one CPU replica where there is no GPU. A number R: the
+        devices: `None` or "auto": every GPU, or one CPU replica where there is no GPU. A number R: the
             first R GPUs, or, on a machine without any, R CPU replicas, which are made here if
-            TensorFlow has not started yet. A list: device names (`"GPU:1"`, `"CPU:0"`) or GPU numbers.
+            TensorFlow has not started yet. A list: device names like "GPU:1" and "CPU:0", or GPU numbers.
         cross_device_ops: The engine that sums over replicas; `None` takes TensorFlow's default. The
             default works with one group of devices per process;
             `tf.distribute.ReductionToOneDevice()` has no such limit.
 
     Returns:
-        The strategy. Make models inside `with strategy.scope():`.
+        The strategy. Models are made inside its `scope()`.
 
     Raises:
         SetupError: There are not as many devices, a name is unknown, or TensorFlow has started already
