@@ -81,7 +81,7 @@ class StepRunner:
 
         @tf.autograph.experimental.do_not_convert
         def on_iterator(iterator):
-            data = _none_for_empty_optionals(iterator.get_next())
+            data = feeding.none_for_empty_optionals(iterator.get_next())
             drawn = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
             with tf.control_dependencies(drawn):
                 go = tf.constant(0)
@@ -92,7 +92,7 @@ class StepRunner:
         return on_data, on_iterator
 
     def _on_next(self, iterator):
-        data = _none_for_empty_optionals(next(iterator))
+        data = feeding.none_for_empty_optionals(next(iterator))
         return self._on_data(splitting.split_batch(self._model.distribute_strategy, data), tf.constant(0))
 
     def _run(self, data, go):
@@ -159,7 +159,3 @@ def _global_rows(strategy, data):
         if all(isinstance(count, int) for count in rows)
         else tf.add_n([tf.convert_to_tensor(r) for r in rows])
     )
-
-
-def _none_for_empty_optionals(data):
-    return keras.tree.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)

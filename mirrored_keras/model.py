@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from mirrored_keras import own_step
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
+from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
 from mirrored_keras.functional import functional_variant, original_class
 from mirrored_keras.global_batch import GlobalBatch, build_optimizer
@@ -145,10 +146,14 @@ class DistributedModel(keras.Model):
                 jit_compile=jit_compile,
                 auto_scale_loss=auto_scale_loss,
             )
-            losses = None
-            if loss is not None:
-                losses = CompiledLosses(loss, loss_weights, output_names=getattr(self, "output_names", None))
-            private.replace_compiled_parts(self, loss_tracker=LossTracker(), compile_loss=losses)
+            names = getattr(self, "output_names", None)
+            no_metrics = metrics is None and weighted_metrics is None
+            private.replace_compiled_parts(
+                self,
+                loss_tracker=LossTracker(),
+                compile_loss=None if loss is None else CompiledLosses(loss, loss_weights, output_names=names),
+                compile_metrics=None if no_metrics else CompiledMetrics(metrics, weighted_metrics, output_names=names),
+            )
             if self.distribute_strategy.num_replicas_in_sync > 1:
                 # inside a replica, where a hand-written loop first needs them, it is too late for slots
                 self._build_optimizer()

@@ -48,7 +48,7 @@ class PredictRunner:
         strategy = self._model.distribute_strategy
 
         def on_replica(data):
-            data = feeding.in_own_memory(_none_for_empty_optionals(data))
+            data = feeding.in_own_memory(feeding.none_for_empty_optionals(data))
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
             leaf = next(part for part in keras.tree.flatten(x) if part is not None)
             return self._model.predict_step(data), tf.convert_to_tensor(rows_of(leaf))
@@ -72,7 +72,3 @@ def _concatenate(values):
     if values[0].shape.rank == 0:
         return tf.stack(values)
     return tf.concat(values, axis=0)
-
-
-def _none_for_empty_optionals(data):
-    return keras.tree.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)

@@ -87,6 +87,18 @@ def _stripped(element, is_missing):
     return element[:kept]
 
 
+def none_for_empty_optionals(data: Any) -> Any:
+    """Turns the optionals by which datasets of Python data spell `None` back into `None`.
+
+    Args:
+        data: An element of a dataset.
+
+    Returns:
+        The same structure.
+    """
+    return keras.tree.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)
+
+
 def check_batch_size(name: str, value: Any) -> None:
     """Refuses a batch size that is no positive whole number.
 

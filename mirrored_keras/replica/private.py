@@ -13,13 +13,14 @@ import keras
 import tensorflow as tf
 from keras.src.backend import get_keras_mask  # the mask rides on the prediction as a private attribute
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
-from keras.src.trainers.compile_utils import CompileLoss  # matches losses to outputs; no public twin
+from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy as get_default_strategy
 
 __all__ = [
     "CompileLoss",
+    "CompileMetrics",
     "Functional",
     "get_keras_mask",
 ]
@@ -42,6 +43,7 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "_flatten_layers",
     ),
     "keras.src.trainers.compile_utils:CompileLoss": ("build", "call"),
+    "keras.src.trainers.compile_utils:CompileMetrics": ("build",),
     "keras.src.backend.tensorflow.optimizer:TFOptimizer": (
         # replaced on one optimizer, for the time of one call: the gradients are summed already
         "_all_reduce_sum_gradients",
@@ -53,6 +55,7 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "model": (
         "_distribute_strategy",
         "_compile_loss",
+        "_compile_metrics",
         "_loss_tracker",
         "_call_has_training_arg",
         "_losses",
@@ -61,6 +64,8 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "functional": ("_inputs_struct", "_outputs_struct"),
     "sequential": ("_functional",),
     "compile_loss": ("_flat_losses", "_metrics"),
+    "compile_metrics": ("_user_metrics", "_user_weighted_metrics"),
+    "function_metric": ("_fn",),
     "optimizer": ("_distribution_strategy", "_trainable_variables"),
     "epoch_iterator": ("_distributed_dataset",),
 }
@@ -120,9 +125,13 @@ def call_has_training_argument(model: keras.Model) -> bool:
 
 
 def replace_compiled_parts(
-    model: keras.Model, *, loss_tracker: keras.metrics.Mean, compile_loss: CompileLoss | None
+    model: keras.Model,
+    *,
+    loss_tracker: keras.metrics.Mean,
+    compile_loss: CompileLoss | None,
+    compile_metrics: CompileMetrics | None,
 ) -> None:
-    """Replaces the metric behind `loss` and the container of the losses, as `compile` sets them.
+    """Replaces the metric behind `loss` and the containers of losses and metrics, as `compile` sets them.
 
     Without the scope Keras would track them once more, as metrics of the user.
     """
@@ -130,6 +139,13 @@ def replace_compiled_parts(
         model._loss_tracker = loss_tracker
         if compile_loss is not None:
             model._compile_loss = compile_loss
+        if compile_metrics is not None:
+            model._compile_metrics = compile_metrics
+
+
+def replace_metric_function(metric: keras.metrics.MeanMetricWrapper, wrap: Any) -> None:
+    """Wraps the function of a metric that Keras made around it."""
+    metric._fn = wrap(metric._fn)
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:

@@ -83,9 +83,10 @@ def _merge(sample_weight, mask):
 
 
 def _only_with_rows(value, rows):
-    if isinstance(rows, int):
-        return value if rows else tf.zeros_like(value)
-    return tf.where(rows > 0, value, tf.zeros_like(value))
+    if isinstance(rows, int) and rows > 0:
+        return value
+    # for no rows, too, the result hangs on `value`: every replica must have gradients for the same variables
+    return tf.where(tf.convert_to_tensor(rows) > 0, value, tf.zeros_like(value))
 
 
 def match_rank(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

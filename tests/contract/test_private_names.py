@@ -23,6 +23,14 @@ def compiled_model():
     return model
 
 
+def model_iterator(model):
+    """The iterator that `fit` makes, caught on its way to the build."""
+    caught = []
+    model._maybe_symbolic_build = lambda iterator=None, data_batch=None: caught.append(iterator)
+    model.evaluate(tf.ones((2, 2)), tf.ones((2, 1)), verbose=0)
+    return caught[0]
+
+
 @pytest.fixture(scope="module")
 def owners():
     """One live object of each kind in whose state Keras keeps private attributes."""
@@ -32,6 +40,11 @@ def owners():
         "compile_loss": model._compile_loss,
         "optimizer": model.optimizer,
         "metric": model._loss_tracker,
+        "compile_metrics": model._compile_metrics,
+        "function_metric": model._compile_metrics.metrics[0],
+        "functional": model,
+        "sequential": keras.Sequential([keras.Input((2,))]),
+        "epoch_iterator": model_iterator(model),
     }
 
 
@@ -77,7 +90,7 @@ def test_private_method_exists(owner, name):
     assert hasattr(getattr(importlib.import_module(module), attribute), name)
 
 
-@pytest.mark.parametrize("owner", ["model", "compile_loss", "optimizer"])
+@pytest.mark.parametrize("owner", sorted(private.PRIVATE_ATTRIBUTES))
 def test_private_attribute_exists(owner, owners):
     missing = [n for n in private.PRIVATE_ATTRIBUTES[owner] if not hasattr(owners[owner], n)]
     assert not missing

@@ -1,0 +1,178 @@
+"""fit, evaluate, predict and the batch methods: steps, logs, order and the caller's arrays."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from mirrored_keras import DistributedModel
+from model.regression import BATCH, ROWS, X, Y, assert_same_logs, assert_trains_as_one, dataset, made_under, perceptron
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`shuffle=True` was passed"),
+    pytest.mark.filterwarnings("ignore:Your input ran out of data"),
+]
+STEPS = -(-ROWS // BATCH)
+
+
+def model(replicas, **compiled):
+    return made_under(replicas, lambda: perceptron(DistributedModel, **compiled))
+
+
+def batches():
+    for start in range(0, ROWS, BATCH):
+        yield X[start : start + BATCH], Y[start : start + BATCH]
+
+
+class Logs(keras.callbacks.Callback):
+    """The logs of every batch, as a callback sees them."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append({name: float(value) for name, value in logs.items()})
+
+
+@pytest.mark.parametrize("replicas", [None, 1, 3])
+@pytest.mark.parametrize("feed", ["unknown length", "generator", "generator with None"])
+def test_as_many_updates_as_batches(replicas, feed):
+    trained = model(replicas)
+    epochs = 1
+    if feed == "unknown length":
+        data, epochs = dataset().filter(lambda x, y: True), 3
+    elif feed == "generator":
+        data = batches()
+    else:
+        data = ((x, y, None) for x, y in batches())
+    trained.fit(data, epochs=epochs, verbose=0)
+    assert int(trained.optimizer.iterations.numpy()) == STEPS * epochs
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_first_batch_of_a_generator_is_trained_on(replicas):
+    assert_trains_as_one(
+        lambda: perceptron(DistributedModel), replicas, lambda m: m.fit(batches(), verbose=0, shuffle=False).history
+    )
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_logs_of_every_batch(replicas):
+    def largest_error(y_true, y_pred):
+        return keras.ops.mean(keras.ops.abs(y_true - y_pred))  # one number per batch
+
+    seen = []
+    for count in (None, replicas):
+        logs = Logs()
+        trained = model(count, metrics=["mae", largest_error, "RootMeanSquaredError"])
+        trained.fit(dataset(), verbose=0, epochs=2, callbacks=[logs])
+        seen.append(logs.seen)
+    assert len(seen[0]) == len(seen[1]) == 2 * STEPS
+    for one, many in zip(*seen, strict=True):
+        assert_same_logs(one, many)
+
+
+def test_function_of_the_batch_counts_rows():
+    def mean_error(y_true, y_pred):
+        return keras.ops.mean(keras.ops.abs(y_true - y_pred))
+
+    for replicas in (None, 4):
+        trained = model(replicas, metrics=[mean_error, "mae"])
+        logs = trained.evaluate(X, Y, batch_size=9, return_dict=True, verbose=0)  # 9, 9 and 1 rows
+        assert logs["mean_error"] == pytest.approx(logs["mae"], rel=1e-6)
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda m: m.train_on_batch(X, Y, return_dict=True),
+        lambda m: m.train_on_batch(X[:2], Y[:2], sample_weight=np.array([0.5, 2.0]), return_dict=True),
+        lambda m: m.test_on_batch(X[:1], Y[:1], return_dict=True),
+        lambda m: m.evaluate(X[:5], Y[:5], batch_size=12, return_dict=True, verbose=0),
+        lambda m: m.fit(X, Y, batch_size=BATCH, validation_split=0.3, shuffle=False, verbose=0).history,
+        lambda m: m.fit(X, Y, batch_size=BATCH, validation_data=(X[:5], Y[:5]), verbose=0, shuffle=False).history,
+    ],
+)
+def test_methods(replicas, run):
+    assert_trains_as_one(lambda: perceptron(DistributedModel, metrics=["mae"]), replicas, run)
+
+
+@pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])
+def test_ways_to_execute(options):
+    assert_trains_as_one(lambda: perceptron(DistributedModel, metrics=["mae"], **options))
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+def test_predictions_keep_their_order(replicas):
+    expected = made_under(None, lambda: perceptron(keras.Model)).predict(X, verbose=0)
+    trained = model(replicas)
+    for rows in (
+        trained.predict(X, batch_size=BATCH, verbose=0),
+        trained.predict(dataset(5), verbose=0),
+        trained.predict_on_batch(X),
+    ):
+        np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["generator", "PyDataset"])
+def test_the_callers_arrays_stay_as_they_are(form):
+    rows = 4096  # NumPy aligns large arrays, and only aligned ones are handed on without a copy
+    arrays = [(np.ones((rows, 5), "float32"), np.full((rows, 1), 3.0, "float32")) for _ in range(3)]
+
+    class Arrays(keras.utils.PyDataset):
+        def __len__(self):
+            return len(arrays)
+
+        def __getitem__(self, index):
+            return arrays[index]
+
+    model(4).fit(iter_of(arrays) if form == "generator" else Arrays(), verbose=0)
+    for x, y in arrays:
+        assert (x == 1.0).all() and (y == 3.0).all()
+
+
+def iter_of(arrays):
+    yield from arrays
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_class_weight_of_a_distributed_dataset(replicas):
+    classes = (np.arange(ROWS) % 3).astype("int32")
+    weights = {0: 5.0, 2: 0.25}
+
+    def make():
+        inputs = keras.Input((5,))
+        made = DistributedModel(inputs, keras.layers.Dense(3, activation="softmax")(inputs))
+        made.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+        return made
+
+    data = tf.data.Dataset.from_tensor_slices((X, classes)).batch(BATCH)
+    one, many = made_under(None, make), made_under(replicas, make)
+    expected = one.fit(data, class_weight=weights, verbose=0).history
+    distributed = many.distribute_strategy.experimental_distribute_dataset(data)
+    assert_same_logs(expected, many.fit(distributed, class_weight=weights, verbose=0).history)
+
+
+def test_losses_per_output_are_means_over_rows():
+    def make():
+        inputs = keras.Input((5,))
+        outputs = {name: keras.layers.Dense(1, name=name)(inputs) for name in "ab"}
+        made = DistributedModel(inputs, outputs)
+        made.compile(keras.optimizers.SGD(0.0), {"a": "mse", "b": "mae"}, metrics={"a": ["mse"], "b": ["mae"]})
+        return made
+
+    for replicas in (None, 2, 4):
+        made = made_under(replicas, make)
+        logs = made.fit(X, {"a": Y, "b": -Y}, batch_size=BATCH, verbose=0, shuffle=False).history
+        assert logs["a_loss"] == pytest.approx(logs["a_mse"], rel=1e-6)
+        assert logs["b_loss"] == pytest.approx(logs["b_mae"], rel=1e-6)
+
+
+def test_a_running_model_is_not_traced_again():
+    trained = model(3)
+    trained.fit(dataset(), epochs=2, verbose=0)
+    before = trained.train_function._on_iterator.experimental_get_tracing_count()
+    trained.fit(dataset(), epochs=3, verbose=0)
+    assert trained.train_function._on_iterator.experimental_get_tracing_count() == before <= 2
