@@ -67,6 +67,7 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "compile_metrics": ("_user_metrics", "_user_weighted_metrics"),
     "function_metric": ("_fn",),
     "optimizer": ("_distribution_strategy", "_trainable_variables"),
+    "averaging_optimizer": ("_model_variables_moving_average",),
     "epoch_iterator": ("_distributed_dataset",),
 }
 
@@ -209,25 +210,40 @@ _LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def gradients_already_summed(optimizers: Sequence[keras.optimizers.Optimizer]) -> Iterator[None]:
-    """Keeps optimizers from summing gradients over replicas, for the time of one `apply`.
+    """Keeps optimizers from what does not work inside a replica, for the time of one `apply`.
 
-    The attribute is set on the instances, and counted because every replica traces in a thread of
-    its own.
+    They do not sum gradients once more, and do not branch to overwrite weights by their averages (a branch
+    around a sum over replicas); `overwrite_by_averages` does that without one. Attributes are set on the
+    instances, and counted because every replica traces in a thread of its own.
     """
-    name = "_all_reduce_sum_gradients"
     with _LOCK:
         for optimizer in optimizers:
-            depth = optimizer.__dict__.get("_summed_depth", 0)
-            optimizer.__dict__["_summed_depth"] = depth + 1
-            optimizer.__dict__[name] = _unchanged
+            depth, frequency = optimizer.__dict__.get("_summed", (0, optimizer.ema_overwrite_frequency))
+            optimizer.__dict__["_summed"] = (depth + 1, frequency)
+            optimizer.__dict__["_all_reduce_sum_gradients"] = _unchanged
+            if tf.distribute.has_strategy():
+                optimizer.__dict__["ema_overwrite_frequency"] = None
     try:
         yield
     finally:
         with _LOCK:
             for optimizer in optimizers:
-                optimizer.__dict__["_summed_depth"] -= 1
-                if not optimizer.__dict__["_summed_depth"]:
-                    del optimizer.__dict__["_summed_depth"], optimizer.__dict__[name]
+                depth, frequency = optimizer.__dict__["_summed"]
+                optimizer.__dict__["_summed"] = (depth - 1, frequency)
+                if depth == 1:
+                    optimizer.__dict__["ema_overwrite_frequency"] = frequency
+                    del optimizer.__dict__["_summed"], optimizer.__dict__["_all_reduce_sum_gradients"]
+
+
+def ema_overwrite_frequency(optimizer: keras.optimizers.Optimizer) -> int | None:
+    """Returns the option, also while `gradients_already_summed` holds it back."""
+    return optimizer.__dict__.get("_summed", (0, optimizer.ema_overwrite_frequency))[1]
+
+
+def averages_of(optimizer: keras.optimizers.Optimizer) -> list[tuple[Any, Any]]:
+    """Returns `(variable, moving average)` pairs of an optimizer that keeps averages."""
+    pairs = zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True)
+    return [(variable, average) for variable, average in pairs if average is not None]
 
 
 def _unchanged(gradients_and_variables):

@@ -60,16 +60,16 @@ def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compi
 
 def _check_options(optimizer, strategy):
     for part in update.inner_optimizers(optimizer):
-        for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-            if getattr(part, option, None):
-                raise SetupError(
-                    message(
-                        f"`{option}` is not supported on several replicas: Keras branches around a sum over replicas.",
-                        f"{option}={getattr(part, option)}, replicas={strategy.num_replicas_in_sync}",
-                        f"keras.optimizers.{type(part).__name__}(..., {option}=None), with a larger global batch "
-                        "or keras.callbacks.SwapEMAWeights()",
-                    )
+        steps = part.gradient_accumulation_steps
+        if steps:
+            raise SetupError(
+                message(
+                    "`gradient_accumulation_steps` is not supported on several replicas: Keras branches around a sum "
+                    "over replicas.",
+                    f"gradient_accumulation_steps={steps}, replicas={strategy.num_replicas_in_sync}",
+                    f"keras.optimizers.{type(part).__name__}(...), with batches {steps} times as large",
                 )
+            )
 
 
 def check_model(model: keras.Model) -> None:

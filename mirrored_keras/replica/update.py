@@ -24,9 +24,28 @@ def apply_summed(
         variables: The trainable variables.
     """
     gradients = sum_duplicates(optimizer, gradients)
-    with private.gradients_already_summed(inner_optimizers(optimizer)):
+    parts = inner_optimizers(optimizer)
+    with private.gradients_already_summed(parts):
         # by the class: the instance may carry the detour of `own_step.guided`
         type(optimizer).apply(optimizer, gradients, variables)
+        if tf.distribute.has_strategy():
+            for part in parts:
+                overwrite_by_averages(part)
+
+
+def overwrite_by_averages(optimizer: keras.optimizers.Optimizer) -> None:
+    """Overwrites weights by their moving averages every `ema_overwrite_frequency` updates, without a branch.
+
+    Args:
+        optimizer: An optimizer that has just updated; nothing happens without the option.
+    """
+    frequency = private.ema_overwrite_frequency(optimizer)
+    if not frequency or not optimizer.use_ema:
+        return
+    updates = tf.convert_to_tensor(optimizer.iterations)
+    due = tf.logical_and(updates > 0, tf.equal(updates % frequency, 0))
+    for variable, average in private.averages_of(optimizer):
+        variable.assign(tf.where(due, tf.convert_to_tensor(average), tf.convert_to_tensor(variable)))
 
 
 def inner_optimizers(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:

@@ -23,6 +23,12 @@ def compiled_model():
     return model
 
 
+def averaging_optimizer(model):
+    optimizer = keras.optimizers.SGD(use_ema=True)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
 def model_iterator(model):
     """The iterator that `fit` makes, caught on its way to the build."""
     caught = []
@@ -40,6 +46,7 @@ def owners():
         "compile_loss": model._compile_loss,
         "optimizer": model.optimizer,
         "metric": model._loss_tracker,
+        "averaging_optimizer": averaging_optimizer(model),
         "compile_metrics": model._compile_metrics,
         "function_metric": model._compile_metrics.metrics[0],
         "functional": model,

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ class Case:
         class_weight: as for `fit`.
         dataset: whether `fit` gets a `tf.data.Dataset` instead of arrays.
         compile_options: further arguments of `compile`.
+        replicas: the numbers of replicas that it runs on.
         stock: what plain Keras computes on one device: `"equal"` to the bit, `"close"` or `"wrong"`.
     """
 
@@ -51,6 +53,7 @@ class Case:
     weighted: tuple[str, ...] = ("mse",)
     class_weight: dict[int, float] | None = None
     dataset: bool = False
+    replicas: tuple[int, ...] = (2, 3)
     compile_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     stock: str = "equal"
 
@@ -100,6 +103,19 @@ def _build(case, base):
 
 def first_weights(case: Case) -> list[np.ndarray]:
     """Returns the weights that every way to train the case starts from."""
+    return _first_weights(_ByName(case.name, keras.config.floatx(), case))
+
+
+@dataclasses.dataclass(frozen=True)
+class _ByName:
+    name: str
+    floatx: str
+    case: Case = dataclasses.field(compare=False)
+
+
+@functools.cache
+def _first_weights(key):
+    case = key.case
     model = _build(case, keras.Model)
     model(case.data(*case.rows_and_batch)[0])
     return model.get_weights()

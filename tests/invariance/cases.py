@@ -4,15 +4,29 @@
 name one thing each and vary tail and weights beside it.
 """
 
+import dataclasses
+
 from invariance import matrix, styles, updates
+
+
+def _with_replicas(cases):
+    """Gives each case 3 replicas and 2 or 4, every sixth case 1 as well, every twelfth 8."""
+    for index, case in enumerate(cases):
+        counts = (3, 4 if index % 2 else 2) + (1,) * (index % 6 == 0) + (8,) * (index % 12 == 5)
+        yield dataclasses.replace(case, replicas=counts)
+
 
 ALL_CASES = (
     *matrix.token_cases(),
     *matrix.row_cases(),
     *updates.optimizer_cases(),
-    *updates.clipping_cases(),
-    *updates.sparse_cases(),
-    *styles.output_cases(),
-    *styles.style_cases(),
-    *styles.execution_cases(),
+    *_with_replicas(
+        (
+            *updates.clipping_cases(),
+            *updates.sparse_cases(),
+            *styles.output_cases(),
+            *styles.style_cases(),
+            *styles.execution_cases(),
+        )
+    ),
 )

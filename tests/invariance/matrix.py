@@ -1,4 +1,4 @@
-"""Cases from covering arrays: every pair of two levels of reduction, loss, weights, mask and tail."""
+"""Covering arrays: every pair of two levels of reduction, loss, weights, mask, tail and replicas."""
 
 import itertools
 
@@ -15,7 +15,7 @@ def _rate(reduction):
 
 
 def _matrix_case(kind, level, index, **changes):
-    name = "-".join([kind, *(str(level[key]) for key in sorted(level))]).replace(" ", "_")
+    name = "-".join([kind, *(str(level[key]) for key in sorted(level) if key != "replicas")]).replace(" ", "_")
     sparse = level["loss"] == "sparse"
     return Case(
         name=name,
@@ -24,6 +24,7 @@ def _matrix_case(kind, level, index, **changes):
         metrics=("accuracy",) if sparse else ("mae",),
         weighted=("accuracy",) if sparse else ("mse",),
         dataset=index % 2 == 1,
+        replicas=(level["replicas"],),
         **changes,
     )
 
@@ -36,6 +37,7 @@ def token_cases():
             "weights": ("none", "rows", "tokens", "zero batch"),
             "mask": ("off", "lengths", "blank batch"),
             "tail": tuple(data.TAILS),
+            "replicas": (2, 3, 4),
         }
     )
     for index, level in enumerate(levels):
@@ -58,6 +60,7 @@ def row_cases():
             "reduction": REDUCTIONS,
             "loss": ("mae", "sparse", "huber"),
             "weights": ("none", "rows", "zero batch"),
+            "replicas": (2, 3, 4),
         }
     )
     tails = itertools.cycle(data.TAILS)

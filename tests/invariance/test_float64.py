@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.usefixtures("float64"),
 ]
 
-CASES = {case.name: case for case in ALL_CASES[::6]}
+CASES = {case.name: case for case in ALL_CASES[::8]}
 
 
 @pytest.mark.parametrize("name", CASES)

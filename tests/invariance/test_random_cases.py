@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist")
 
 
 def seeds():
-    first, last = os.environ.get("MIRRORED_KERAS_SEEDS", "1-20").split("-")
+    first, last = os.environ.get("MIRRORED_KERAS_SEEDS", "1-12").split("-")
     return range(int(first), int(last) + 1)
 
 

@@ -52,11 +52,13 @@ LIMITS = {"clipnorm": 0.3, "clipvalue": 0.05, "global_clipnorm": 0.3}
 
 def optimizer_cases():
     tails = itertools.cycle(data.TAILS)
+    counts = itertools.cycle((2, 3, 4, 2, 3, 4, 3, 2, 1))
     for name, optimizer in OPTIMIZERS.items():
         yield usual_case(
             name,
             optimizer=optimizer,
             tail=next(tails),
+            replicas=(next(counts),),  # every replica updates alike, with the same sum
             # A loss scale that never overflows changes nothing.
             plain_optimizer=sgd() if name == "LossScaleOptimizer" else None,
             # Built inside the first step, Keras' own starts its averages anew at every step.
