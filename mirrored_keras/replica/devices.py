@@ -37,7 +37,7 @@ def mirrored_strategy(
         1
     """
     if devices is None or devices == "auto":
-        gpus = tf.config.list_physical_devices("GPU")
+        gpus = tf.config.get_visible_devices("GPU")
         names = [f"GPU:{i}" for i in range(len(gpus))] or ["CPU:0"]
     elif isinstance(devices, int) and not isinstance(devices, bool):
         names = _first(devices)
@@ -51,7 +51,7 @@ def mirrored_strategy(
 def _first(count):
     if count < 1:
         raise SetupError(_message(count, "`devices` must be a positive number of replicas."))
-    gpus = len(tf.config.list_physical_devices("GPU"))
+    gpus = len(tf.config.get_visible_devices("GPU"))
     if not gpus:
         _have_cpu_devices(count)
         return [f"CPU:{i}" for i in range(count)]
