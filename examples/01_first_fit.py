@@ -1,6 +1,6 @@
 """A first `fit` on four replicas: real digits, a short last batch, and a check against one replica.
 
-    python examples/01_first_fit.py
+python examples/01_first_fit.py
 
 Runs in seconds: the four replicas are four parts of the CPU. On a machine with several GPUs take
 `mirrored_strategy()` instead, which uses all of them, and leave the first lines out.
@@ -9,7 +9,7 @@ Runs in seconds: the four replicas are four parts of the CPU. On a machine with 
 import contextlib
 import os
 
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # replicas on the CPU, whatever the machine has
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # four parts of the CPU, whatever the machine has
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras

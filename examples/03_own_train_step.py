@@ -1,6 +1,6 @@
 """An own `train_step` in two calls of `GlobalBatch`, and the same step in a hand-written loop.
 
-    python examples/03_own_train_step.py
+python examples/03_own_train_step.py
 
 Both train on one replica and on four; the numbers agree. The loss divides by the sum of the sample weights, which
 no replica knows by itself: `GlobalBatch.loss` does.
@@ -8,7 +8,7 @@ no replica knows by itself: `GlobalBatch.loss` does.
 
 import os
 
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # replicas on the CPU, whatever the machine has
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # four parts of the CPU, whatever the machine has
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
