@@ -124,7 +124,7 @@ class CompiledLosses(private.CompileLoss):
         )
         self._update_trackers(values, batch)
         weighted = [
-            value if record.weight is None else value * tf.cast(record.weight, value.dtype)
+            value if record.weight is None else value * tf.convert_to_tensor(record.weight, value.dtype)
             for value, record in zip(values, records, strict=True)
         ]
         return scale.total_over_losses(weighted, rows=batch.rows, global_rows=global_rows)

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras import logs
-from mirrored_keras.global_batch import GlobalBatch, rows_of
-from mirrored_keras.replica import feeding, private, splitting
+from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.replica import feeding, private, splitting, stand_in
 
 
 class StepRunner:
@@ -103,16 +103,23 @@ class StepRunner:
             with self._around():
                 return strategy.run(_after(self._on_one_replica), args=(go, data))
         global_rows = _global_rows(strategy, data)
+        fill = stand_in.applies_to(model, data)
+        row_shapes = stand_in.row_shapes(strategy, data) if fill else []
 
         def on_replica(data):
             feeding.check_rows(data)
-            data = feeding.in_own_memory(data)
+            rows = rows_of(first_leaf(data))
+            data = feeding.in_own_memory(stand_in.filled(data, rows, row_shapes) if fill else data)
             data = data if self.map_data is None else self.map_data(*data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-            with GlobalBatch.of_step(x, model=model, global_rows=global_rows) as batch:
+            # a synchronised layer updates its state alike on all replicas, with rows or without
+            changing = [*logs.metric_variables(model), *(private.layer_states(model) if fill else [])]
+            before = stand_in.states_of(changing)
+            with GlobalBatch.of_step(x, model=model, rows=rows, global_rows=global_rows):
                 outputs = self._noting_own_loss(data)
-                states = [tf.convert_to_tensor(v.value) for v in logs.metric_variables(model)]
-                return outputs, states, tf.convert_to_tensor(batch.rows)
+            stand_in.restored(changing, before, rows)
+            states = [tf.convert_to_tensor(v.value) for v in logs.metric_variables(model)]
+            return outputs, states, tf.convert_to_tensor(rows)
 
         with self._around():
             results = strategy.run(_after(on_replica), args=(go, data))

@@ -51,23 +51,24 @@ class GlobalBatch:
     """
 
     def __init__(self, data: Any):
-        self._leaf = _first_leaf(data)
+        self._leaf = first_leaf(data)
         self._global_rows = None
         self._model = None
         self.num_replicas = collective.replicas_in_context()
-        self.rows = rows_of(self._leaf)
+        self.rows = _without_stand_in(rows_of(self._leaf))
         # what a step has done with this batch; read after the step to notice a forgotten call
         self.was_shared = False
         self.was_applied = False
         self.loss_was_computed = False
 
     @classmethod
-    def of_step(cls, data: Any, *, model: keras.Model, global_rows: Any = None) -> "GlobalBatch":
+    def of_step(cls, data: Any, *, model: keras.Model, rows: Any = None, global_rows: Any = None) -> "GlobalBatch":
         """Returns the batch of a step that the package runs itself.
 
         Args:
             data: Features of this replica.
             model: The model; what its layers hold is kept apart between replicas.
+            rows: B where `data` has a row that stands in for none, else `None`.
             global_rows: G when it is known already, else `None`.
 
         Returns:
@@ -75,6 +76,7 @@ class GlobalBatch:
         """
         batch = cls(data)
         batch._model, batch._global_rows = model, global_rows
+        batch.rows = batch.rows if rows is None else rows
         return batch
 
     @classmethod
@@ -251,6 +253,14 @@ class GlobalBatch:
             setattr(outer, name, True)
 
 
+def _without_stand_in(rows):
+    # inside a step of a replica without rows, a row of zeros may stand in for none
+    active = GlobalBatch.active()
+    if active is None or (isinstance(active.rows, int) and active.rows > 0):
+        return rows
+    return tf.where(tf.convert_to_tensor(active.rows) > 0, rows, 0)
+
+
 def build_optimizer(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> None:
     """Makes the optimizer's variables, mirrored, also from inside a replica or a `tf.function`.
 
@@ -294,7 +304,18 @@ def rows_of(value: Any) -> tf.Tensor | int:
     return int(static) if static is not None else tf.shape(value)[0]
 
 
-def _first_leaf(data):
+def first_leaf(data: Any) -> Any:
+    """Returns the first tensor of a structure, by whose first dimension rows are counted.
+
+    Args:
+        data: A tensor or a structure of tensors; `None` parts are skipped.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: There is none.
+    """
     for leaf in keras.tree.flatten(data):
         if leaf is not None:
             return leaf

@@ -51,7 +51,18 @@ def of_all_replicas(model: Any, outputs: Any, states: Any, rows: Any, *, own_los
     metrics = _metrics_result(model, [local(state) for state in states])
     if own_loss:
         metrics.pop("loss", None)
-    return {name: metrics[name] if name in metrics else _reduce(model, value, rows) for name, value in outputs.items()}
+    return _named(model, outputs, metrics, rows)
+
+
+def _named(model, outputs, metrics, rows):
+    named = {}
+    for name, value in outputs.items():
+        if isinstance(value, dict):
+            # the result of a metric with several numbers, as that of all compiled metrics together
+            named[name] = _named(model, value, metrics, rows)
+        else:
+            named[name] = metrics[name] if name in metrics else _reduce(model, value, rows)
+    return named
 
 
 def _metrics_result(model, states):

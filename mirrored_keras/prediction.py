@@ -5,8 +5,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.global_batch import rows_of
-from mirrored_keras.replica import feeding, splitting
+from mirrored_keras.global_batch import first_leaf, rows_of
+from mirrored_keras.replica import feeding, splitting, stand_in
 from mirrored_keras.step import totals
 
 
@@ -47,11 +47,15 @@ class PredictRunner:
     def _run(self, data):
         strategy = self._model.distribute_strategy
 
+        data = feeding.none_for_empty_optionals(data)
+        fill = stand_in.applies_to(self._model, data)
+        row_shapes = stand_in.row_shapes(strategy, data) if fill else []
+
         def on_replica(data):
-            data = feeding.in_own_memory(feeding.none_for_empty_optionals(data))
-            x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-            leaf = next(part for part in keras.tree.flatten(x) if part is not None)
-            return self._model.predict_step(data), tf.convert_to_tensor(rows_of(leaf))
+            rows = rows_of(first_leaf(data))
+            data = feeding.in_own_memory(stand_in.filled(data, rows, row_shapes) if fill else data)
+            outputs = self._model.predict_step(data)
+            return stand_in.first_rows(outputs, rows) if fill else outputs, tf.convert_to_tensor(rows)
 
         outputs, rows = strategy.run(on_replica, args=(data,))
         local = strategy.experimental_local_results

@@ -60,6 +60,7 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
         "_call_has_training_arg",
         "_losses",
         "_loss_ids",
+        "_non_trainable_variables",
     ),
     "functional": ("_inputs_struct", "_outputs_struct"),
     "sequential": ("_functional",),
@@ -106,6 +107,13 @@ def reduction_method(model: keras.Model) -> str:
 def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns the model and all layers below it."""
     return list(model._flatten_layers())
+
+
+def layer_states(model: keras.Model) -> list[keras.Variable]:
+    """Returns the variables that layers update themselves (moving statistics, counters), kept per replica."""
+    states = [v for layer in all_layers(model) for v in layer._non_trainable_variables]
+    unique = {id(v): v for v in states if v.aggregation in ("none", None)}
+    return list(unique.values())
 
 
 def added_losses(layer: keras.layers.Layer) -> tuple[list[Any], set[int]]:

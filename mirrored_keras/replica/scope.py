@@ -126,7 +126,8 @@ def check_trainable(model: keras.Model) -> None:
         if id(variable) not in known:
             raise SetupError(
                 message(
-                    "`compile` fixes which weights an optimizer trains; a layer was made trainable after it.",
+                    "`compile` fixes which weights an optimizer trains; "
+                    "a layer was made trainable, or attached, after it.",
                     f"variable={variable.path!r}, optimizer={optimizer.name!r}",
                     "with strategy.scope():\n"
                     "    layer.trainable = True\n"

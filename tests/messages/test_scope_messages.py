@@ -149,7 +149,7 @@ def test_layer_made_trainable_after_compile(make_strategy):
     frozen.trainable = True
     text = text_of(SetupError, lambda: model.fit(X, Y, verbose=0))
     assert text.splitlines()[:2] == [
-        "`compile` fixes which weights an optimizer trains; a layer was made trainable after it.",
+        "`compile` fixes which weights an optimizer trains; a layer was made trainable, or attached, after it.",
         f"Received: variable='frozen/kernel', optimizer={model.optimizer.name!r}",
     ]
 

@@ -106,6 +106,35 @@ def test_own_train_step(step, replicas):
     assert_trains_as_one(lambda: perceptron(step), replicas)
 
 
+def test_compiled_metrics_of_a_step_in_the_style_of_the_guides(replicas):
+    assert_trains_as_one(lambda: perceptron(GuideStep, metrics=["mae"]), replicas)
+
+
+def test_own_step_without_targets_may_ignore_the_compiled_loss():
+    class OnFeatures(DistributedModel):
+        def train_step(self, data):
+            batch = GlobalBatch(data)
+            with tf.GradientTape() as tape:
+                share = batch.share(tf.reduce_mean(tf.square(self(data, training=True))))
+            gradients = tape.gradient(share, self.trainable_variables)
+            batch.apply_gradients(self.optimizer, gradients, self.trainable_variables)
+            return {"size": share}
+
+    assert_trains_as_one(
+        lambda: perceptron(OnFeatures, metrics=["mae"]),
+        run=lambda model: {"size": model.fit(X, batch_size=19, verbose=0).history["size"][0] * 0},
+    )
+
+
+def test_an_error_of_the_users_loss_is_handed_on():
+    def loss(y_true, y_pred):
+        raise ValueError("my own bug")
+
+    with pytest.raises(ValueError, match="my own bug") as caught:
+        made_under(2, lambda: perceptron(DistributedModel, loss=loss)).fit(X, Y, verbose=0)
+    assert type(caught.value) is ValueError
+
+
 def test_two_calls_without_compiled_loss(replicas):
     one, _ = assert_trains_as_one(lambda: perceptron(TwoCalls, loss=None), replicas)
     stock = made_under(None, lambda: perceptron(keras.Model))
