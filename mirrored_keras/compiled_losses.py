@@ -113,7 +113,7 @@ class CompiledLosses(private.CompileLoss):
     def _combine(self, records, batch):
         terms = [record.value for record in records]
         global_rows, denominators = batch.sum_over_replicas(
-            [None if d is None else tf.stop_gradient(d) for _, d, _ in terms]
+            [None if d is None else tf.stop_gradient(d) for _, d in terms]
         )
         values = scale.mean_over_rows(
             terms,

@@ -58,7 +58,6 @@ class GlobalBatch:
         self.rows = _without_stand_in(rows_of(self._leaf))
         # what a step has done with this batch; read after the step to notice a forgotten call
         self.was_shared = False
-        self.was_applied = False
         self.loss_was_computed = False
 
     @classmethod
@@ -157,7 +156,7 @@ class GlobalBatch:
             Same shape and dtype; summed over the replicas it is the loss of one replica. 0 on a
             replica without rows, whatever `loss` is there.
         """
-        self._mark("was_shared")
+        self._mark_shared()
         if self.num_replicas == 1:
             return loss
         loss = tf.convert_to_tensor(loss)
@@ -237,7 +236,6 @@ class GlobalBatch:
         Raises:
             ValueError: No variable has a gradient.
         """
-        self._mark("was_applied")
         gradients, variables = list(gradients), list(variables)
         with own_tensors_kept(self._model if self.num_replicas > 1 else None):
             if self.num_replicas > 1:
@@ -246,11 +244,11 @@ class GlobalBatch:
                 gradients = collective.all_sum(gradients)
             update.apply_summed(optimizer, gradients, variables)
 
-    def _mark(self, name):
-        setattr(self, name, True)
-        outer = self._outer()
-        if outer is not None:
-            setattr(outer, name, True)
+    def _mark_shared(self):
+        self.was_shared = True
+        active = self.active()
+        if active is not None:
+            active.was_shared = True  # also when this batch was made for features that the step has transformed
 
 
 def _without_stand_in(rows):

@@ -38,7 +38,7 @@ def guided(model: keras.Model) -> Iterator[None]:
     """
     used: list[GlobalBatch] = []
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_on_instance(model, "compute_loss", _noting_compute_loss(model, used)))
+        stack.enter_context(_on_instance(model, "compute_loss", _noting_compute_loss(model)))
         for optimizer in _optimizers(model):
             stack.enter_context(_on_instance(optimizer, "apply", _exact_apply(optimizer, used)))
         yield
@@ -82,7 +82,7 @@ def _optimizers(model):
     return list(unique.values())
 
 
-def _noting_compute_loss(model, used):
+def _noting_compute_loss(model):
     def compute_loss(*args, **kwargs):
         batch = GlobalBatch.active()
         if batch is not None:

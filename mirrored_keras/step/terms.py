@@ -13,12 +13,10 @@ class Term(NamedTuple):
             reduction `None` a tensor of the loss's own shape, which is not reduced at all.
         denominator: Scalar, this replica's part of what the reduction divides by; `None` when it
             divides by nothing (`"sum"` and `None`).
-        is_vector: Whether the reduction is `None`.
     """
 
     numerator: tf.Tensor
     denominator: tf.Tensor | None
-    is_vector: bool = False
 
 
 def loss_term(
@@ -54,7 +52,7 @@ def loss_term(
         count = tf.cast(rows, values.dtype)
         return Term(_only_with_rows(values, rows) * count, count)
     if reduction in (None, "none"):
-        return Term(values, None, is_vector=True)
+        return Term(values, None)
     numerator = _only_with_rows(tf.reduce_sum(values), rows)
     if reduction == "sum":
         return Term(numerator, None)

@@ -159,6 +159,22 @@ def test_own_loss_reaches_the_history():
     assert history["loss"] == pytest.approx(stock.fit(X, Y, batch_size=len(X), verbose=0).history["loss"])
 
 
+def test_share_of_transformed_features_is_taken_once(replicas):
+    class Transformed(DistributedModel):
+        def train_step(self, data):
+            x, y = data
+            scaled = x / 2.0
+            loss_batch = GlobalBatch(scaled)
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(y=y, y_pred=self(scaled, training=True))
+                share = loss_batch.share(loss)
+            gradients = tape.gradient(share, self.trainable_variables)
+            self.optimizer.apply(gradients, self.trainable_variables)
+            return {"loss": loss}
+
+    assert_trains_as_one(lambda: perceptron(Transformed), replicas)
+
+
 @pytest.mark.filterwarnings("ignore:`ReplicaNumber.train_step`")
 @pytest.mark.parametrize(("method", "expected"), [("sum", 3.0), ("mean", 1.0), ("first", 0.0), ("auto", 15 / 19)])
 def test_reduction_method(method, expected):
