@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import logs
+from mirrored_keras import activity_losses, logs
 from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
 from mirrored_keras.replica import feeding, private, splitting, stand_in
 
@@ -121,7 +121,7 @@ class StepRunner:
             states = [tf.convert_to_tensor(v.value) for v in logs.metric_variables(model)]
             return outputs, states, tf.convert_to_tensor(rows)
 
-        with self._around():
+        with self._around(), activity_losses.counted_once_per_row(model):
             results = strategy.run(_after(on_replica), args=(go, data))
         return logs.of_all_replicas(model, *results, own_loss=self.has_own_loss)
 

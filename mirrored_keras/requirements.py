@@ -6,7 +6,7 @@ from mirrored_keras.errors import SetupError, message
 
 #: Oldest tested versions; `setup.cfg` names the same ones.
 MINIMUM_TENSORFLOW = (2, 21)
-MINIMUM_KERAS = (3, 15)
+MINIMUM_KERAS = (3, 12)
 
 
 def check() -> None:

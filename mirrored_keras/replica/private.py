@@ -100,7 +100,7 @@ def build_from_shapes(model: keras.Model, shapes: Any) -> None:
 
 
 def reduction_method(model: keras.Model) -> str:
-    """Returns `distribute_reduction_method`, whose getter fails in Keras 3.15 until it has been set."""
+    """Returns `distribute_reduction_method`, whose getter fails until it has been set."""
     return getattr(model, "_distribute_reduction_method", None) or "auto"
 
 

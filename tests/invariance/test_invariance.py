@@ -81,7 +81,8 @@ def test_every_optimizer_has_a_case():
         if isinstance(value, type) and issubclass(value, keras.optimizers.Optimizer)
     }
     covered = {type(case.optimizer()).__name__ for case in ALL_CASES}
-    assert exported - covered == {"Optimizer"}
+    broken_in_keras = set() if hasattr(keras.optimizers, "MultiOptimizer") else {"Muon"}  # see updates.py
+    assert exported - covered == {"Optimizer"} | broken_in_keras
 
 
 def test_every_tail_has_a_case():

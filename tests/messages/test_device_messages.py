@@ -64,7 +64,7 @@ def test_strategies_that_exist():
 
 
 @pytest.mark.parametrize(
-    ("package", "version", "minimum"), [("keras", "3.4.1", (3, 15)), ("tensorflow", "2.16.1", (2, 21))]
+    ("package", "version", "minimum"), [("keras", "3.4.1", (3, 12)), ("tensorflow", "2.16.1", (2, 21))]
 )
 def test_old_version(package, version, minimum):
     oldest = f"{minimum[0]}.{minimum[1]}"
