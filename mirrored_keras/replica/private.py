@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend import KerasTensor, compute_output_spec  # runs a function on shapes alone
 from keras.src.backend import get_keras_mask  # the mask rides on the prediction as a private attribute
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
@@ -97,6 +98,22 @@ def variables_of(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
 def build_from_shapes(model: keras.Model, shapes: Any) -> None:
     """Builds model, metrics, losses and optimizer from objects with `shape` and `dtype`."""
     model._symbolic_build(data_batch=shapes)
+
+
+def losses_are_built(model: keras.Model) -> bool:
+    """Returns whether the compiled losses have met data, after which `build_from_shapes` leaves them alone."""
+    return model._compile_loss is not None and model._compile_loss.built
+
+
+def run_on_shapes(model: keras.Model, shapes: Any) -> None:
+    """Runs forward pass and loss on objects with `shape` and `dtype`, computing nothing."""
+    symbolic = keras.tree.map_structure(
+        lambda leaf: None if leaf is None else KerasTensor(leaf.shape, keras.backend.standardize_dtype(leaf.dtype)),
+        shapes,
+    )
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(symbolic)
+    y_pred = compute_output_spec(model, x, training=False)
+    compute_output_spec(model._compute_loss, x, y, y_pred, sample_weight=sample_weight, training=False)
 
 
 def reduction_method(model: keras.Model) -> str:

@@ -13,7 +13,7 @@ _ABOUT_SHAPES = re.compile(r"shape|structure|dimension|rank|incompatible|axis|el
 
 
 def build(model: keras.Model, spec: Any) -> None:
-    """Builds what is not built yet: model, metrics, losses, optimizer.
+    """Builds what is not built yet: model, metrics, losses, optimizer; tries the losses on data of new shapes.
 
     Args:
         model: A compiled model, inside its strategy's scope.
@@ -23,8 +23,12 @@ def build(model: keras.Model, spec: Any) -> None:
         BatchError: Model, losses or metrics cannot take data of these shapes.
     """
     shapes = shapes_of(spec)
+    met_other_data = private.losses_are_built(model) and not model.has_own_train_step
     try:
         private.build_from_shapes(model, shapes)
+        if met_other_data and getattr(model, "last_data_shapes", None) != _short(shapes):
+            private.run_on_shapes(model, shapes)
+            model.last_data_shapes = _short(shapes)
     except (ValueError, TypeError, RuntimeError, tf.errors.OpError) as error:
         if model.has_own_train_step and "None values not supported" in str(error):
             return  # no targets: the step of a subclass need not use the compiled loss or metrics

@@ -62,6 +62,21 @@ def test_elements_without_rows(model):
     )
 
 
+@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
+def test_targets_of_another_shape_later(make_strategy, method):
+    with make_strategy(2).scope():
+        inputs = keras.Input((5,))
+        model = DistributedModel(inputs, keras.layers.Dense(3)(inputs))
+        model.compile("sgd", "mse")
+    model.fit(X, np.ones((8, 3)), verbose=0)
+    options = {} if method == "train_on_batch" else {"verbose": 0}
+    for _ in range(2):
+        text = text_of(lambda: getattr(model, method)(X, np.ones((8, 2), "float32"), **options))
+        assert text.startswith("Model, losses and metrics must take the data's shapes. ")
+        assert "float32(None, 2)" in text.split("\n")[1]
+    assert int(model.optimizer.iterations.numpy()) == 1
+
+
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 def test_dataset_that_is_not_batched(model):
     text = text_of(lambda: model.fit(tf.data.Dataset.from_tensor_slices((X, Y)), verbose=0))
