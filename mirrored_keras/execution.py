@@ -7,9 +7,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import activity_losses, logs
+from mirrored_keras import activity_losses
 from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.logs import StepLogs, has_own_metrics, metric_variables
+from mirrored_keras.pace import Pace
 from mirrored_keras.replica import feeding, private, splitting, stand_in
+from mirrored_keras.several_steps import SeveralSteps
 
 
 class StepRunner:
@@ -27,6 +30,7 @@ class StepRunner:
     Args:
         model: The model; read for its strategy, metrics and flags.
         step: Takes one replica's data; returns a dict of logs, or any structure of tensors.
+        own_step: Whether `step` is a user's.
         around: Makes a context manager to hold while the replicas run.
     """
 
@@ -35,14 +39,19 @@ class StepRunner:
         model: keras.Model,
         *,
         step: Callable[[Any], Any],
+        own_step: bool = False,
         around: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     ):
         self.map_data = None  # (*data) -> data, on a replica, for what a dataset can no longer map
         self._model = model
         self._step = step
         self._around = around
-        self.has_own_loss = False  # the step returns a `loss` that no metric keeps; known after tracing
+        self._logs = StepLogs(model, reads_metrics=not own_step)
+        self.pace = Pace(model)
         self._on_data, self._on_iterator = self._functions()
+        self._several = SeveralSteps(
+            self.own_values, self._logs.of_all_replicas, has_own_values=own_step or has_own_metrics(model)
+        )
 
     def __call__(self, iterator: Any) -> Any:
         """Runs `steps_per_execution` steps and returns the logs after the last of them.
@@ -56,25 +65,35 @@ class StepRunner:
         Raises:
             StopIteration: There was no batch left.
         """
-        run = self._on_iterator
-        if not isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
-            run = self._on_next
+        of_dataset = isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator))
+        if of_dataset and self.pace.is_ahead():
+            result = self.pace.logs
+        elif of_dataset and self.pace.runs_several and self._several.is_ready and not self._model.run_eagerly:
+            result = self.pace.timed(self._several, iterator)
+        else:
+            result = self._one_by_one(iterator, self._on_iterator if of_dataset else self._on_next)
+        return OwnLossLogs(result) if self._logs.has_own_loss else result
+
+    def _one_by_one(self, iterator, run):
         result: Any = None
-        for done in range(self._model.steps_per_execution):
+        for done in range(self.pace.steps()):
             try:
                 result = run(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
                 if not done:
                     raise StopIteration from None
                 break
-        return OwnLossLogs(result) if self.has_own_loss else result
+            self.pace.count(1)
+        return result
 
     def _functions(self):
         model = self._model
 
         @tf.autograph.experimental.do_not_convert
         def on_data(data, go):
-            return self._run(data, go)
+            own = self.own_values(data, go)
+            self._several.learn(own)
+            return self._logs.of_all_replicas(own)
 
         if not model.run_eagerly:
             on_data = tf.function(on_data, reduce_retracing=True, jit_compile=model.jit_compile)
@@ -82,10 +101,7 @@ class StepRunner:
         @tf.autograph.experimental.do_not_convert
         def on_iterator(iterator):
             data = feeding.none_for_empty_optionals(iterator.get_next())
-            drawn = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
-            with tf.control_dependencies(drawn):
-                go = tf.constant(0)
-            return on_data(data, tf.identity(go))
+            return on_data(data, feeding.go_with(data))
 
         if not model.run_eagerly:
             on_iterator = tf.function(on_iterator, reduce_retracing=True)
@@ -95,13 +111,23 @@ class StepRunner:
         data = feeding.none_for_empty_optionals(next(iterator))
         return self._on_data(splitting.split_batch(self._model.distribute_strategy, data), tf.constant(0))
 
-    def _run(self, data, go):
+    def own_values(self, data: Any, go: tf.Tensor) -> list[Any]:
+        """Runs one step on all replicas.
+
+        Args:
+            data: One global batch, split over the replicas.
+            go: A number that is there once the batch is.
+
+        Returns:
+            What the step returned by itself and no metric keeps, reduced over the replicas.
+        """
         model = self._model
         strategy = model.distribute_strategy
         if strategy.num_replicas_in_sync == 1:
             data = data if self.map_data is None else self.map_data(*data)
             with self._around():
-                return strategy.run(_after(self._on_one_replica), args=(go, data))
+                outputs = strategy.run(_after(self._on_one_replica), args=(go, data))
+            return self._logs.own_values(outputs, None)
         global_rows = _global_rows(strategy, data)
         fill = stand_in.applies_to(model, data)
         row_shapes = stand_in.row_shapes(strategy, data) if fill else []
@@ -113,17 +139,16 @@ class StepRunner:
             data = data if self.map_data is None else self.map_data(*data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
             # a synchronised layer updates its state alike on all replicas, with rows or without
-            changing = [*logs.metric_variables(model), *(private.layer_states(model) if fill else [])]
+            changing = [*metric_variables(model), *(private.layer_states(model) if fill else [])]
             before = stand_in.states_of(changing)
             with GlobalBatch.of_step(x, model=model, rows=rows, global_rows=global_rows):
                 outputs = self._noting_own_loss(data)
             stand_in.restored(changing, before, rows)
-            states = [tf.convert_to_tensor(v.value) for v in logs.metric_variables(model)]
-            return outputs, states, tf.convert_to_tensor(rows)
+            return outputs, tf.convert_to_tensor(rows)
 
         with self._around(), activity_losses.counted_once_per_row(model):
-            results = strategy.run(_after(on_replica), args=(go, data))
-        return logs.of_all_replicas(model, *results, own_loss=self.has_own_loss)
+            outputs, rows = strategy.run(_after(on_replica), args=(go, data))
+        return self._logs.own_values(outputs, rows)
 
     def _on_one_replica(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -135,7 +160,7 @@ class StepRunner:
         tracker.was_updated = False
         outputs = self._step(data)
         by_others = any(m is not tracker and m.name == "loss" for m in self._model.metrics)
-        self.has_own_loss = isinstance(outputs, dict) and not tracker.was_updated and not by_others
+        self._logs.has_own_loss = isinstance(outputs, dict) and not tracker.was_updated and not by_others
         return outputs
 
 

@@ -28,47 +28,104 @@ def metric_variables(model: keras.Model) -> list[keras.Variable]:
     return list(seen.values())
 
 
-def of_all_replicas(model: Any, outputs: Any, states: Any, rows: Any, *, own_loss: bool) -> Any:
-    """Returns what a step logs, for the global batch.
-
-    A name that is a metric's is read from the metric's variables, summed over the replicas, as after
-    the epoch. Every other value is reduced by the model's `distribute_reduction_method`.
+def has_own_metrics(model: keras.Model) -> bool:
+    """Returns whether a subclass decides by itself what a step logs.
 
     Args:
         model: The model.
-        outputs: What the step returned on the replicas.
-        states: The values of `metric_variables` on the replicas.
-        rows: B of the replicas.
-        own_loss: Whether the step returns a `loss` that no metric keeps.
 
     Returns:
-        The same structure as `outputs`, one value for all replicas.
+        Whether it overrides `compute_metrics`.
     """
-    local = model.distribute_strategy.experimental_local_results
-    rows = local(rows)
+    return type(model).compute_metrics is not keras.Model.compute_metrics
+
+
+class StepLogs:
+    """Turns what a step returns on the replicas into its logs for the global batch.
+
+    A name that is a metric's is read from the metric's variables, summed over the replicas, as after the
+    epoch; so several steps can run before it is read. Every other value is the step's own: it is reduced
+    over the replicas as the model's `distribute_reduction_method` says.
+
+    Args:
+        model: The model.
+        reads_metrics: Whether metrics are read from their variables on one replica, too.
+    """
+
+    def __init__(self, model: keras.Model, *, reads_metrics: bool):
+        self.has_own_loss = False  # the step returns a `loss` that no metric keeps; known after tracing
+        self._model = model
+        self._reads_metrics = reads_metrics or model.distribute_strategy.num_replicas_in_sync > 1
+        self._template: Any = None
+
+    def own_values(self, outputs: Any, rows: Any) -> list[Any]:
+        """Returns the values that no metric keeps.
+
+        Args:
+            outputs: What the step returned on the replicas.
+            rows: B of the replicas; `None` on one replica.
+
+        Returns:
+            One value per leaf, reduced over the replicas.
+        """
+        names = set(self._metrics()) if self._reads_metrics and isinstance(outputs, dict) else set()
+        if self.has_own_loss:
+            names.discard("loss")
+        own: list[Any] = []
+        self._template = _template(outputs, names, own)
+        if rows is None:
+            return own
+        rows = self._model.distribute_strategy.experimental_local_results(rows)
+        return [_reduce(self._model, value, rows) for value in own]
+
+    def of_all_replicas(self, own: list[Any]) -> Any:
+        """Returns the logs after a step.
+
+        Args:
+            own: From `own_values` of that step.
+
+        Returns:
+            The structure that the step returned, one value for all replicas.
+        """
+        metrics = self._metrics() if self._reads_metrics else {}
+        return _filled(self._template, metrics, own)
+
+    def _metrics(self):
+        model = self._model
+        variables = metric_variables(model)
+        strategy = model.distribute_strategy
+        if strategy.num_replicas_in_sync == 1 or not variables:
+            return dict(model.get_metrics_result())
+        states = strategy.run(lambda: [tf.convert_to_tensor(variable.value) for variable in variables])
+        return _metrics_result(model, [strategy.experimental_local_results(state) for state in states])
+
+
+class _Own(int):
+    """The place of a step's own value in the list of these."""
+
+
+def _template(outputs, names, own):
     if not isinstance(outputs, dict):
-        return _reduce(model, outputs, rows)
-    metrics = _metrics_result(model, [local(state) for state in states])
-    if own_loss:
-        metrics.pop("loss", None)
-    return _named(model, outputs, metrics, rows)
-
-
-def _named(model, outputs, metrics, rows):
-    named = {}
+        own.append(outputs)
+        return _Own(len(own) - 1)
+    template = {}
     for name, value in outputs.items():
-        if isinstance(value, dict):
-            # the result of a metric with several numbers, as that of all compiled metrics together
-            named[name] = _named(model, value, metrics, rows)
-        else:
-            named[name] = metrics[name] if name in metrics else _reduce(model, value, rows)
-    return named
+        # a dict is the result of a metric with several numbers, as that of all compiled metrics together
+        is_metric = name in names and not isinstance(value, dict)
+        template[name] = name if is_metric else _template(value, names, own)
+    return template
+
+
+def _filled(template, metrics, own):
+    if isinstance(template, _Own):
+        return own[template]
+    return {
+        name: metrics[part] if isinstance(part, str) else _filled(part, metrics, own) for name, part in template.items()
+    }
 
 
 def _metrics_result(model, states):
     variables = metric_variables(model)
-    if not variables:
-        return {}
     replicas = len(states[0])
     packed = [totals.pack([state[r] for state in states]) for r in range(replicas)]
     sums = {name: tf.add_n([part[name] for part in packed]) for name in packed[0]}

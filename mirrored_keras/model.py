@@ -63,6 +63,8 @@ class DistributedModel(keras.Model):
     test_function: Any
     predict_function: Any
 
+    chooses_steps_per_execution = False
+
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
         if private.is_functional_call(args, kwargs):
             cls = functional_variant(cls)
@@ -120,7 +122,7 @@ class DistributedModel(keras.Model):
         metrics: Any = None,
         weighted_metrics: Any = None,
         run_eagerly: bool = False,
-        steps_per_execution: int = 1,
+        steps_per_execution: int | str = 1,
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
     ) -> None:
@@ -133,6 +135,7 @@ class DistributedModel(keras.Model):
             SetupError: An optimizer or metric object was made outside the model's scope, or
                 `jit_compile=True` is asked for on several replicas.
         """
+        self.chooses_steps_per_execution = steps_per_execution == "auto"
         scope.check_compile(self, optimizer=optimizer, metrics=(metrics, weighted_metrics), jit_compile=jit_compile)
         with self.distribute_strategy.scope():
             super().compile(
@@ -142,7 +145,7 @@ class DistributedModel(keras.Model):
                 metrics=metrics,
                 weighted_metrics=weighted_metrics,
                 run_eagerly=run_eagerly,
-                steps_per_execution=steps_per_execution,
+                steps_per_execution=1 if self.chooses_steps_per_execution else steps_per_execution,
                 jit_compile=jit_compile,
                 auto_scale_loss=auto_scale_loss,
             )
@@ -157,6 +160,13 @@ class DistributedModel(keras.Model):
             if self.distribute_strategy.num_replicas_in_sync > 1:
                 # inside a replica, where a hand-written loop first needs them, it is too late for slots
                 self._build_optimizer()
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """Returns the serialised arguments of `compile`, `None` if the model is not compiled."""
+        config = super().get_compile_config()
+        if config and self.chooses_steps_per_execution:
+            config["steps_per_execution"] = "auto"
+        return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles with what `get_compile_config` wrote, inside the scope.
@@ -262,13 +272,15 @@ class DistributedModel(keras.Model):
         """Makes, once per `compile`, the function that runs `train_step` on all replicas."""
         if self.train_function is None or force:
             around = functools.partial(own_step.guided, self) if self.has_own_train_step else contextlib.nullcontext
-            self.train_function = StepRunner(self, step=self.train_step, around=around)
+            own = self.has_own_train_step
+            self.train_function = StepRunner(self, step=self.train_step, own_step=own, around=around)
         return self.train_function
 
     def make_test_function(self, force: bool = False) -> StepRunner:
         """Makes, once per `compile`, the function that runs `test_step` on all replicas."""
         if self.test_function is None or force:
-            self.test_function = StepRunner(self, step=self.test_step)
+            own = type(self).test_step is not DistributedModel.test_step
+            self.test_function = StepRunner(self, step=self.test_step, own_step=own)
         return self.test_function
 
     def make_predict_function(self, force: bool = False) -> Any:

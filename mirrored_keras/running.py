@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from mirrored_keras import pace
 from mirrored_keras.class_weights import class_weight_map
 from mirrored_keras.replica import collective, feeding, scope
 
@@ -44,6 +45,8 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
         if name in arguments:
             feeding.check_dataset(arguments[name])
             arguments[name] = feeding.without_trailing_none(arguments[name])
+    if method in ("fit", "evaluate") and model.compiled:
+        _count_steps(model, method, arguments)
     with _class_weight_in_step(model, arguments):
         yield arguments
 
@@ -54,6 +57,22 @@ def _by_name(method, args, kwargs):
     arguments.update(arguments.pop("kwargs", {}))
     arguments.pop("self")
     return arguments
+
+
+def _count_steps(model, method, arguments):
+    callbacks = arguments.get("callbacks")
+    phase = "train" if method == "fit" else "test"
+    callbacks = [callbacks] if isinstance(callbacks, keras.callbacks.Callback) else list(callbacks or ())
+    automatic = model.chooses_steps_per_execution and not any(pace.looks_at_batches(part, phase) for part in callbacks)
+    if method == "evaluate":
+        model.make_test_function()
+        model.test_function.pace.start(arguments.get("steps"), automatic=automatic)
+        return
+    start = pace.EpochStart(automatic=automatic)
+    if len(callbacks) == 1 and isinstance(callbacks[0], keras.callbacks.CallbackList):
+        callbacks[0].append(start)
+    else:
+        arguments["callbacks"] = [*callbacks, start]
 
 
 @contextlib.contextmanager

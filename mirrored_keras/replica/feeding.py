@@ -99,6 +99,20 @@ def none_for_empty_optionals(data: Any) -> Any:
     return keras.tree.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)
 
 
+def go_with(data: Any) -> tf.Tensor:
+    """Returns a number that is there once every tensor of a batch is.
+
+    Args:
+        data: The batch.
+
+    Returns:
+        A scalar, which a step can wait for.
+    """
+    drawn = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
+    with tf.control_dependencies(drawn):
+        return tf.identity(tf.constant(0))
+
+
 def check_batch_size(name: str, value: Any) -> None:
     """Refuses a batch size that is no positive whole number.
 

@@ -11,8 +11,11 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import KerasTensor, compute_output_spec  # runs a function on shapes alone
-from keras.src.backend import get_keras_mask  # the mask rides on the prediction as a private attribute
+from keras.src.backend import (  # runs a function on shapes alone
+    KerasTensor,
+    compute_output_spec,
+    get_keras_mask,  # the mask rides on the prediction as a private attribute
+)
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
