@@ -114,7 +114,10 @@ def clip(gradients, clipnorm=None, clipvalue=None, global_clipnorm=None):
 
 def make_step(model, objective, optimizer, signature):
     """Returns one training step, compiled as `fit` compiles: the operations have the same order."""
-    limits = {n: getattr(optimizer, n) for n in ("clipnorm", "clipvalue", "global_clipnorm")}
+    names = ("clipnorm", "clipvalue", "global_clipnorm")
+    if optimizer.gradient_accumulation_steps:
+        names = ()  # the mean over several batches is clipped, by the optimizer itself
+    limits = {name: getattr(optimizer, name) for name in names}
     for name in limits:  # clipping is done here, on the summed gradient
         setattr(optimizer, name, None)
 
@@ -142,7 +145,7 @@ def train_reference(
     """Trains `model`, built or not, on the global batches, in their order, `epochs` times.
 
     Batches are tuples `(x,)`, `(x, y)` or `(x, y, sample_weight)` of arrays, rows first. The optimizer
-    must be fresh; its own clipping is switched off.
+    must be fresh; its own clipping is switched off, unless it accumulates gradients.
 
     Example:
         objective = Objective(losses=[keras.losses.MeanSquaredError()])

@@ -5,8 +5,9 @@ TensorFlow that moves one fails there and not in somebody's training run.
 """
 
 import contextlib
+import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -51,6 +52,14 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
     "keras.src.backend.tensorflow.optimizer:TFOptimizer": (
         # replaced on one optimizer, for the time of one call: the gradients are summed already
         "_all_reduce_sum_gradients",
+        # replaced likewise, where an optimizer accumulates gradients: it branches around a sum over replicas
+        "_backend_apply_gradients",
+        # called: what that method does at the end of an accumulation
+        "_clip_gradients",
+        "_apply_weight_decay",
+        "_backend_update_step",
+        "_get_variable_index",
+        "_update_model_variables_moving_average",
     ),
 }
 
@@ -71,7 +80,8 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "compile_loss": ("_flat_losses", "_metrics"),
     "compile_metrics": ("_user_metrics", "_user_weighted_metrics"),
     "function_metric": ("_fn",),
-    "optimizer": ("_distribution_strategy", "_trainable_variables"),
+    "optimizer": ("_distribution_strategy", "_trainable_variables", "_iterations"),
+    "accumulating_optimizer": ("_accumulated_gradients",),
     "averaging_optimizer": ("_model_variables_moving_average",),
     "epoch_iterator": ("_distributed_dataset",),
 }
@@ -237,12 +247,14 @@ _LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
-def gradients_already_summed(optimizers: Sequence[keras.optimizers.Optimizer]) -> Iterator[None]:
+def gradients_already_summed(
+    optimizers: Sequence[keras.optimizers.Optimizer], accumulate: Callable[..., None]
+) -> Iterator[None]:
     """Keeps optimizers from what does not work inside a replica, for the time of one `apply`.
 
-    They do not sum gradients once more, and do not branch to overwrite weights by their averages (a branch
-    around a sum over replicas); `overwrite_by_averages` does that without one. Attributes are set on the
-    instances, and counted because every replica traces in a thread of its own.
+    They do not sum gradients once more, and do not branch around a sum over replicas: not to overwrite weights
+    by their averages (`overwrite_by_averages` does that) nor to accumulate gradients (`accumulate` does).
+    Attributes are set on the instances, and counted because every replica traces in a thread of its own.
     """
     with _LOCK:
         for optimizer in optimizers:
@@ -251,6 +263,8 @@ def gradients_already_summed(optimizers: Sequence[keras.optimizers.Optimizer]) -
             optimizer.__dict__["_all_reduce_sum_gradients"] = _unchanged
             if tf.distribute.has_strategy():
                 optimizer.__dict__["ema_overwrite_frequency"] = None
+                if optimizer.gradient_accumulation_steps:
+                    optimizer.__dict__["_backend_apply_gradients"] = functools.partial(accumulate, optimizer)
     try:
         yield
     finally:
@@ -261,6 +275,7 @@ def gradients_already_summed(optimizers: Sequence[keras.optimizers.Optimizer]) -
                 if depth == 1:
                     optimizer.__dict__["ema_overwrite_frequency"] = frequency
                     del optimizer.__dict__["_summed"], optimizer.__dict__["_all_reduce_sum_gradients"]
+                    optimizer.__dict__.pop("_backend_apply_gradients", None)
 
 
 def ema_overwrite_frequency(optimizer: keras.optimizers.Optimizer) -> int | None:
@@ -272,6 +287,28 @@ def averages_of(optimizer: keras.optimizers.Optimizer) -> list[tuple[Any, Any]]:
     """Returns `(variable, moving average)` pairs of an optimizer that keeps averages."""
     pairs = zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True)
     return [(variable, average) for variable, average in pairs if average is not None]
+
+
+def batches_seen(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
+    """Returns the count of global batches; `iterations` counts updates."""
+    return optimizer._iterations
+
+
+def accumulators_of(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> list[keras.Variable]:
+    """Returns the accumulator of every variable's gradient."""
+    return [optimizer._accumulated_gradients[optimizer._get_variable_index(v)] for v in variables]
+
+
+def update_by(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Clips, decays and updates, as Keras does at the end of an accumulation."""
+    gradients = optimizer._clip_gradients(list(gradients))
+    optimizer._apply_weight_decay(variables)
+    optimizer._backend_update_step(gradients, variables, optimizer.learning_rate)
+
+
+def update_averages(optimizer: keras.optimizers.Optimizer) -> None:
+    """Brings the moving averages of the variables up to date."""
+    optimizer._update_model_variables_moving_average(optimizer._trainable_variables)
 
 
 def _unchanged(gradients_and_variables):

@@ -43,8 +43,6 @@ def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compi
                 )
     if strategy.num_replicas_in_sync == 1:
         return
-    if isinstance(optimizer, keras.optimizers.Optimizer):
-        _check_options(optimizer, strategy)
     if jit_compile is True:
         raise SetupError(
             message(
@@ -56,20 +54,6 @@ def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compi
     for metric in keras.tree.flatten(metrics):
         if isinstance(metric, keras.metrics.Metric):
             _check_variables(metric.variables, strategy, f"metric {metric.name!r}", fix=_RIGHT_ORDER)
-
-
-def _check_options(optimizer, strategy):
-    for part in update.inner_optimizers(optimizer):
-        steps = part.gradient_accumulation_steps
-        if steps:
-            raise SetupError(
-                message(
-                    "`gradient_accumulation_steps` is not supported on several replicas: Keras branches around a sum "
-                    "over replicas.",
-                    f"gradient_accumulation_steps={steps}, replicas={strategy.num_replicas_in_sync}",
-                    f"keras.optimizers.{type(part).__name__}(...), with batches {steps} times as large",
-                )
-            )
 
 
 def check_model(model: keras.Model) -> None:

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.replica import private
+from mirrored_keras.replica.accumulation import update_or_accumulate
 from mirrored_keras.replica.collective import Gradient
 
 
@@ -25,7 +26,7 @@ def apply_summed(
     """
     gradients = sum_duplicates(optimizer, gradients)
     parts = inner_optimizers(optimizer)
-    with private.gradients_already_summed(parts):
+    with private.gradients_already_summed(parts, update_or_accumulate):
         # by the class: the instance may carry the detour of `own_step.guided`
         type(optimizer).apply(optimizer, gradients, variables)
         if tf.distribute.has_strategy():
@@ -42,8 +43,10 @@ def overwrite_by_averages(optimizer: keras.optimizers.Optimizer) -> None:
     frequency = private.ema_overwrite_frequency(optimizer)
     if not frequency or not optimizer.use_ema:
         return
-    updates = tf.convert_to_tensor(optimizer.iterations)
-    due = tf.logical_and(updates > 0, tf.equal(updates % frequency, 0))
+    batches = tf.convert_to_tensor(private.batches_seen(optimizer))
+    # as Keras: all batches that lead to a due update count, so without accumulation just that update
+    updates = (batches - 1) // (optimizer.gradient_accumulation_steps or 1) + 1
+    due = tf.logical_and(batches > 0, tf.equal(updates % frequency, 0))
     for variable, average in private.averages_of(optimizer):
         variable.assign(tf.where(due, tf.convert_to_tensor(average), tf.convert_to_tensor(variable)))
 

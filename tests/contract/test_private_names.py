@@ -29,6 +29,12 @@ def averaging_optimizer(model):
     return optimizer
 
 
+def accumulating_optimizer(model):
+    optimizer = keras.optimizers.SGD(gradient_accumulation_steps=2)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
 def model_iterator(model):
     """The iterator that `fit` makes, caught on its way to the build."""
     caught = []
@@ -47,6 +53,7 @@ def owners():
         "optimizer": model.optimizer,
         "metric": model._loss_tracker,
         "averaging_optimizer": averaging_optimizer(model),
+        "accumulating_optimizer": accumulating_optimizer(model),
         "compile_metrics": model._compile_metrics,
         "function_metric": model._compile_metrics.metrics[0],
         "functional": model,

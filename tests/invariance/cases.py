@@ -24,6 +24,7 @@ ALL_CASES = (
         (
             *updates.clipping_cases(),
             *updates.sparse_cases(),
+            *updates.accumulation_cases(),
             *styles.output_cases(),
             *styles.style_cases(),
             *styles.execution_cases(),

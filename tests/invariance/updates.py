@@ -103,3 +103,29 @@ def sparse_cases():
             optimizer=optimizer,
             stock=stock,
         )
+
+
+def accumulation_cases():
+    """Every n-th global batch updates; 3 does not divide the number of batches."""
+    for name, make in {
+        "SGD accumulating 2": sgd(0.5, gradient_accumulation_steps=2),
+        "SGD accumulating 3, clipnorm, weight decay": sgd(
+            0.5, gradient_accumulation_steps=3, clipnorm=0.3, weight_decay=0.1
+        ),
+        "Adam accumulating 3, schedule, global_clipnorm": lambda: optimizers.Adam(
+            _changing_rate(), gradient_accumulation_steps=3, global_clipnorm=0.3
+        ),
+        "SGD accumulating 2, EMA overwritten": sgd(
+            gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.7, ema_overwrite_frequency=2
+        ),
+        "Adam accumulating 2, constraint": lambda: optimizers.Adam(0.05, gradient_accumulation_steps=2),
+    }.items():
+        model = models.constrained if "constraint" in name else models.dense
+        yield usual_case(name, model, optimizer=make, tail="single" if "3" in name else "odd")
+    yield usual_case(
+        "Adam accumulating 2, sparse gradient",
+        models.bag_of_words,
+        data=word_rows(),
+        optimizer=functools.partial(SMOOTH_ADAM, gradient_accumulation_steps=2),
+        stock="close",
+    )

@@ -165,19 +165,6 @@ def test_jit_compile(make_strategy):
     )
 
 
-def test_gradient_accumulation(make_strategy):
-    with make_strategy(2).scope():
-        model = linear()
-        optimizer = keras.optimizers.SGD(gradient_accumulation_steps=2)
-        text = text_of(SetupError, lambda: model.compile(optimizer, "mse"))
-    assert text == (
-        "`gradient_accumulation_steps` is not supported on several replicas: Keras branches around a sum over "
-        "replicas.\n"
-        "Received: gradient_accumulation_steps=2, replicas=2\n"
-        "What to do: keras.optimizers.SGD(...), with batches 2 times as large"
-    )
-
-
 def test_collective_that_leaves_out_a_replica():
     strategy = tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1", "CPU:2"], cross_device_ops=tf.distribute.HierarchicalCopyAllReduce()
