@@ -32,7 +32,7 @@ class LossTracker(keras.metrics.Mean):
         """
         self.was_updated = True
         loss = tf.convert_to_tensor(loss)
-        if batch.num_replicas > 1:
+        if not batch.is_whole:
             if loss.shape.rank:
                 # an unreduced loss: its share of the global batch, averaged as one replica averages it
                 loss = tf.reduce_mean(loss) * scale.rows_ratio(batch.rows, batch.global_rows, loss.dtype)
@@ -43,7 +43,7 @@ class LossTracker(keras.metrics.Mean):
         """Adds a mean over this replica's rows; without a weight it counts B / G."""
         self.was_updated = True
         batch = GlobalBatch.active()
-        if batch is not None and batch.num_replicas > 1 and sample_weight is None:
+        if batch is not None and not batch.is_whole and sample_weight is None:
             values = tf.convert_to_tensor(values)
             if values.shape.rank == 0:
                 sample_weight = scale.rows_ratio(batch.rows, batch.global_rows, values.dtype)
@@ -103,7 +103,7 @@ class CompiledLosses(private.CompileLoss):
         total = super().call(y_true, y_pred, sample_weight)
         records = self._local.records
         self._local.records = []
-        if batch.num_replicas == 1:
+        if batch.is_whole:
             self._update_trackers([record.value for record in records], batch)
             return total
         if not keras.tree.is_nested(y_true) and not keras.tree.is_nested(y_pred):
@@ -151,7 +151,7 @@ class _RecordedLoss:
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
         batch = self._local.batch
-        if batch.num_replicas == 1:
+        if batch.is_whole:
             value = self.loss(y_true, y_pred, sample_weight)
             self._local.records.append(_Record(value, self.weight))
             return value

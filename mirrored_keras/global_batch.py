@@ -55,6 +55,9 @@ class GlobalBatch:
         self._global_rows = None
         self._model = None
         self.num_replicas = collective.replicas_in_context()
+        # whether these rows are all of the global batch: one replica, and not a piece of its rows
+        active = self.active()
+        self.is_whole = self.num_replicas == 1 and (active is None or active.is_whole)
         self.rows = _without_stand_in(rows_of(self._leaf))
         # what a step has done with this batch; read after the step to notice a forgotten call
         self.was_shared = False
@@ -122,7 +125,7 @@ class GlobalBatch:
         Returns:
             G, and the sums in the order of `values`.
         """
-        if self.num_replicas == 1:
+        if self.is_whole:
             return self.rows, list(values)
         outer = self._outer()
         if outer is not None:
@@ -157,7 +160,7 @@ class GlobalBatch:
             replica without rows, whatever `loss` is there.
         """
         self._mark_shared()
-        if self.num_replicas == 1:
+        if self.is_whole:
             return loss
         loss = tf.convert_to_tensor(loss)
         return scale.share_of_global_loss(loss, rows=self.rows, global_rows=self.global_rows)
@@ -178,7 +181,7 @@ class GlobalBatch:
         Returns:
             A scalar (a vector for `reduction=None`); 0 on a replica without rows.
         """
-        if self.num_replicas == 1:
+        if self.is_whole:
             return loss(y_true, y_pred, sample_weight)
         term = term_of(loss, y_true, y_pred, sample_weight, rows=self.rows)
         global_rows, denominators = self.sum_over_replicas([term.denominator])
@@ -196,7 +199,7 @@ class GlobalBatch:
         Returns:
             Same shape and dtype; unchanged with one replica, 0 without rows.
         """
-        if self.num_replicas == 1:
+        if self.is_whole:
             return loss
         loss = tf.convert_to_tensor(loss)
         return loss * scale.rows_ratio(self.global_rows, self.rows, loss.dtype)
@@ -211,7 +214,7 @@ class GlobalBatch:
             sum_r (B_r / G) * value_r, the same on every replica.
         """
         value = tf.convert_to_tensor(value)
-        if self.num_replicas == 1:
+        if self.is_whole:
             return value
         share = scale.share_of_global_loss(value, rows=self.rows, global_rows=self.global_rows)
         with own_tensors_kept(self._model):

@@ -11,8 +11,10 @@ from mirrored_keras import own_step
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
+from mirrored_keras.forward_pass import loss_of, predictions_of
 from mirrored_keras.functional import functional_variant, original_class
 from mirrored_keras.global_batch import GlobalBatch, build_optimizer
+from mirrored_keras.micro_batches import check_micro_batches, gradients_in_pieces
 from mirrored_keras.prediction import PredictRunner
 from mirrored_keras.replica import private, scope, startup
 from mirrored_keras.running import prepared
@@ -64,6 +66,7 @@ class DistributedModel(keras.Model):
     predict_function: Any
 
     chooses_steps_per_execution = False
+    _micro_batches = 1
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
         if private.is_functional_call(args, kwargs):
@@ -125,17 +128,22 @@ class DistributedModel(keras.Model):
         steps_per_execution: int | str = 1,
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
+        *,
+        micro_batches: int = 1,
     ) -> None:
-        """Configures the model for training; arguments and defaults are those of `keras.Model.compile`.
+        """Configures the model for training; arguments and defaults are those of `keras.Model.compile`, and more.
 
         May be called inside or outside the scope: what it makes by name (optimizer, losses, metrics) is
-        made inside.
+        made inside. `steps_per_execution="auto"` chooses the number of steps by the time they take, as long as
+        no callback looks at single batches. `micro_batches=k` trains a replica's rows in k pieces, with the
+        result of all rows at once and the memory of one piece.
 
         Raises:
             SetupError: An optimizer or metric object was made outside the model's scope, or
                 `jit_compile=True` is asked for on several replicas.
         """
         self.chooses_steps_per_execution = steps_per_execution == "auto"
+        self._micro_batches = check_micro_batches(micro_batches, has_own_train_step=self.has_own_train_step)
         scope.check_compile(self, optimizer=optimizer, metrics=(metrics, weighted_metrics), jit_compile=jit_compile)
         with self.distribute_strategy.scope():
             super().compile(
@@ -166,6 +174,8 @@ class DistributedModel(keras.Model):
         config = super().get_compile_config()
         if config and self.chooses_steps_per_execution:
             config["steps_per_execution"] = "auto"
+        if config and self.micro_batches > 1:
+            config["micro_batches"] = self.micro_batches
         return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -231,9 +241,13 @@ class DistributedModel(keras.Model):
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = GlobalBatch.current(x)
+        if self.micro_batches > 1 and self.optimizer is not None:
+            gradients, logs = gradients_in_pieces(self, data, self.micro_batches)
+            batch.apply_gradients(self.optimizer, gradients, self.trainable_weights)
+            return logs
         with batch, tf.GradientTape() as tape:
-            y_pred = self._forward(x, training=True)
-            loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
+            y_pred = predictions_of(self, x, training=True)
+            loss = loss_of(self, x, y, y_pred, sample_weight, training=True)
             share = batch.share(loss)
             if self.optimizer is not None:
                 share = self.optimizer.scale_loss(share)
@@ -253,13 +267,20 @@ class DistributedModel(keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = GlobalBatch.current(x)
         with batch:
-            y_pred = self._forward(x, training=False)
-            loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
+            y_pred = predictions_of(self, x, training=False)
+            loss = loss_of(self, x, y, y_pred, sample_weight, training=False)
         private.loss_tracker(self).add(loss, batch)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
-    def _forward(self, x, *, training):
-        return self(x, training=training) if private.call_has_training_argument(self) else self(x)
+    @property
+    def micro_batches(self) -> int:
+        """Number of pieces that a replica's rows are trained in; may be set between two calls of `fit`."""
+        return self._micro_batches
+
+    @micro_batches.setter
+    def micro_batches(self, value: int) -> None:
+        self._micro_batches = check_micro_batches(value, has_own_train_step=self.has_own_train_step)
+        self.train_function = None
 
     # -- the step, on all replicas ---------------------------------------------------------------
 
@@ -297,8 +318,8 @@ class DistributedModel(keras.Model):
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # Stock draws a batch and averages it over the replicas; shapes are all that is needed.
-        if private.strategy_of_model(self) is None:
-            return
+        if private.strategy_of_model(self) is None and self.micro_batches == 1:
+            return  # as Keras; with micro-batches a step needs to know all metrics beforehand
         spec = data_batch if iterator is None else private.element_spec_of(iterator)
         with self.distribute_strategy.scope():
             startup.build(self, spec)

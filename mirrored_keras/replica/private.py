@@ -129,6 +129,11 @@ def run_on_shapes(model: keras.Model, shapes: Any) -> None:
     compute_output_spec(model._compute_loss, x, y, y_pred, sample_weight=sample_weight, training=False)
 
 
+def compute_loss(model: keras.Model, **arguments: Any) -> Any:
+    """Calls `compute_loss`, without `training` where an override does not take it."""
+    return model._compute_loss(**arguments)
+
+
 def reduction_method(model: keras.Model) -> str:
     """Returns `distribute_reduction_method`, whose getter fails until it has been set."""
     return getattr(model, "_distribute_reduction_method", None) or "auto"

@@ -48,13 +48,19 @@ def train(replicas, steps_per_execution, *, base=DistributedModel, kind="known l
     return model, history.history
 
 
-@pytest.mark.parametrize("base", [DistributedModel, OwnValues])
-@pytest.mark.parametrize("kind", ["known length", "unknown length"])
-@pytest.mark.parametrize("replicas", [None, 3])
+@pytest.mark.parametrize(
+    ("replicas", "kind", "base"),
+    [
+        (None, "known length", OwnValues),
+        (None, "unknown length", DistributedModel),
+        (3, "known length", DistributedModel),
+        (3, "unknown length", OwnValues),
+    ],
+)
 def test_same_as_single_steps(replicas, kind, base):
     one, history = train(replicas, 1, base=base, kind=kind)
     evaluation = one.evaluate(batches(kind), verbose=0)
-    for count in (3, 100, "auto"):
+    for count in (7, "auto"):
         model, received = train(replicas, count, base=base, kind=kind)
         assert int(model.optimizer.iterations.numpy()) == 30
         assert received == history
@@ -63,9 +69,9 @@ def test_same_as_single_steps(replicas, kind, base):
             np.testing.assert_array_equal(weight, expected)
 
 
-@pytest.mark.parametrize("count", [3, 7, "auto"])
+@pytest.mark.parametrize("count", [3, "auto"])
 def test_never_past_the_end_of_an_epoch(count):
-    one, history = train(2, 1, steps_per_epoch=5)
+    _, history = train(2, 1, steps_per_epoch=5)
     model, received = train(2, count, steps_per_epoch=5)
     assert int(model.optimizer.iterations.numpy()) == 15
     assert received == history
@@ -100,7 +106,7 @@ def test_auto_runs_ahead_of_others():
     model, _ = train(2, "auto", callbacks=[watch])
     original = model.train_function.pace.count
     model.train_function.pace.count = lambda done: (steps.append(done), original(done))
-    model.fit(batches("known length"), epochs=3, verbose=0, callbacks=[watch])
+    model.fit(batches("known length"), epochs=3, verbose=0, shuffle=False, callbacks=[watch])
     assert sum(steps) == 30
     assert max(steps) > 1, "every step was an execution of its own"
 
@@ -134,7 +140,7 @@ def test_traced_once():
 
     model, _ = train(2, 3, base=Counts)
     first = len(traces)
-    model.fit(batches("known length"), epochs=2, verbose=0)
+    model.fit(batches("known length"), epochs=2, verbose=0, shuffle=False)
     assert len(traces) == first
 
 
