@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mirrored_keras.errors import BatchError, CollectiveError, MirroredKerasError, SetupError
     from mirrored_keras.global_batch import GlobalBatch
+    from mirrored_keras.memory_fit import find_micro_batches
     from mirrored_keras.model import DistributedModel
     from mirrored_keras.replica.collective import check_collective
     from mirrored_keras.replica.devices import mirrored_strategy
@@ -23,6 +24,7 @@ __all__ = [
     "MirroredKerasError",
     "SetupError",
     "check_collective",
+    "find_micro_batches",
     "mirrored_strategy",
 ]
 
@@ -30,6 +32,7 @@ _ERRORS = ("BatchError", "CollectiveError", "MirroredKerasError", "SetupError")
 _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",
+    "find_micro_batches": "mirrored_keras.memory_fit",
     "check_collective": "mirrored_keras.replica.collective",
     "mirrored_strategy": "mirrored_keras.replica.devices",
     **dict.fromkeys(_ERRORS, "mirrored_keras.errors"),

@@ -57,7 +57,7 @@ class GlobalBatch:
         self.num_replicas = collective.replicas_in_context()
         # whether these rows are all of the global batch: one replica, and not a piece of its rows
         active = self.active()
-        self.is_whole = self.num_replicas == 1 and (active is None or active.is_whole)
+        self.is_whole: bool = self.num_replicas == 1 and (active is None or active.is_whole)
         self.rows = _without_stand_in(rows_of(self._leaf))
         # what a step has done with this batch; read after the step to notice a forgotten call
         self.was_shared = False

@@ -17,11 +17,11 @@ from mirrored_keras.global_batch import GlobalBatch, build_optimizer
 from mirrored_keras.micro_batches import check_micro_batches, gradients_in_pieces
 from mirrored_keras.prediction import PredictRunner
 from mirrored_keras.replica import private, scope, startup
-from mirrored_keras.running import prepared
+from mirrored_keras.running import CheckedRuns
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")
-class DistributedModel(keras.Model):
+class DistributedModel(CheckedRuns):
     """A `keras.Model` that trains on N replicas exactly as on one.
 
     With B_r rows on replica r and G = sum_r B_r rows in the global batch, a step minimises
@@ -323,38 +323,6 @@ class DistributedModel(keras.Model):
         spec = data_batch if iterator is None else private.element_spec_of(iterator)
         with self.distribute_strategy.scope():
             startup.build(self, spec)
-
-    # -- running: the methods of keras.Model, checked first ---------------------------------------
-
-    @functools.wraps(keras.Model.fit)
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
-        with prepared(self, "fit", args, kwargs) as arguments:
-            return super().fit(**arguments)
-
-    @functools.wraps(keras.Model.evaluate)
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        with prepared(self, "evaluate", args, kwargs) as arguments:
-            return super().evaluate(**arguments)
-
-    @functools.wraps(keras.Model.predict)
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
-        with prepared(self, "predict", args, kwargs) as arguments:
-            return super().predict(**arguments)
-
-    @functools.wraps(keras.Model.train_on_batch)
-    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        with prepared(self, "train_on_batch", args, kwargs) as arguments:
-            return super().train_on_batch(**arguments)
-
-    @functools.wraps(keras.Model.test_on_batch)
-    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        with prepared(self, "test_on_batch", args, kwargs) as arguments:
-            return super().test_on_batch(**arguments)
-
-    @functools.wraps(keras.Model.predict_on_batch)
-    def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        with prepared(self, "predict_on_batch", args, kwargs) as arguments:
-            return super().predict_on_batch(**arguments)
 
 
 # Keras' legacy .h5 format stores the bare class name.

@@ -1,6 +1,7 @@
 """What happens between a call of `fit` (or the like) and Keras' own: checks, and one rewritten argument."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -88,3 +89,37 @@ def _class_weight_in_step(model, arguments):
         yield
     finally:
         model.train_function = None
+
+
+class CheckedRuns(keras.Model):
+    """The methods of `keras.Model` that run it: each call is checked and prepared first."""
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "fit", args, kwargs) as arguments:
+            return super().fit(**arguments)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "evaluate", args, kwargs) as arguments:
+            return super().evaluate(**arguments)
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "predict", args, kwargs) as arguments:
+            return super().predict(**arguments)
+
+    @functools.wraps(keras.Model.train_on_batch)
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "train_on_batch", args, kwargs) as arguments:
+            return super().train_on_batch(**arguments)
+
+    @functools.wraps(keras.Model.test_on_batch)
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "test_on_batch", args, kwargs) as arguments:
+            return super().test_on_batch(**arguments)
+
+    @functools.wraps(keras.Model.predict_on_batch)
+    def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with prepared(self, "predict_on_batch", args, kwargs) as arguments:
+            return super().predict_on_batch(**arguments)

@@ -12,7 +12,7 @@ import resource
 import subprocess
 import sys
 
-ROWS, SIZE, CHANNELS, LAYERS = 64, 64, 16, 8
+ROWS, SIZE, CHANNELS, LAYERS = 512, 64, 16, 6
 
 
 def peak_megabytes():
@@ -39,7 +39,7 @@ def measure(micro_batches, replicas):
     random = np.random.default_rng(0)
     x, y = random.normal(size=(ROWS, SIZE, SIZE, 3)).astype("float32"), random.normal(size=(ROWS, 1)).astype("float32")
     before = peak_megabytes()
-    history = model.fit(x, y, batch_size=ROWS, epochs=2, verbose=0, shuffle=False)
+    history = model.fit(x, y, batch_size=ROWS, epochs=1, verbose=0, shuffle=False)
     print(micro_batches, peak_megabytes() - before, history.history["loss"][-1], flush=True)
 
 

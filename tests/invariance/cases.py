@@ -28,6 +28,7 @@ ALL_CASES = (
             *styles.output_cases(),
             *styles.style_cases(),
             *styles.execution_cases(),
+            *styles.micro_batch_cases(),
         )
     ),
 )

@@ -1,8 +1,10 @@
 """Cases of several outputs, styles of models, ways to write a loss, and ways to run."""
 
+import dataclasses
+
 import keras
 
-from invariance import data, models
+from invariance import data, matrix, models
 from invariance.losses import (
     ScalarLoss,
     VectorLoss,
@@ -11,7 +13,15 @@ from invariance.losses import (
     vector_function,
 )
 from invariance.parts import rows, sgd, usual_case, word_rows
+from invariance.updates import SMOOTH_ADAM
 
+MICRO_BATCHED_TOKENS = (
+    "tokens-huber-lengths-mean-short-rows",
+    "tokens-mse-blank_batch-mean_with_sample_weight-tiny-rows",
+    "tokens-mse-lengths-sum_over_batch_size-single-zero_batch",
+    "tokens-mse-lengths-None-even-rows",
+    "tokens-sparse-off-sum_over_batch_size-tiny-tokens",
+)
 NO_METRICS = {"metrics": (), "weighted": ()}
 
 
@@ -101,6 +111,27 @@ def style_cases():
         metrics=("accuracy",),
         weighted=("accuracy",),
     )
+
+
+def micro_batch_cases():
+    """A step in pieces is the step on all rows; 3 and 4 pieces are unequal, or empty, in every tail."""
+    pieces = {"stock": "wrong", "compile_options": {"micro_batches": 3}}
+    yield usual_case("3 micro-batches", **pieces)
+    yield usual_case("3 micro-batches, single", tail="single", optimizer=sgd(0.5, clipnorm=0.3), **pieces)
+    yield usual_case("3 micro-batches, activity regularizer", models.activity_penalty, tail="odd", **pieces)
+    yield usual_case(
+        "3 micro-batches, accumulating, EMA",
+        optimizer=sgd(0.5, gradient_accumulation_steps=2, global_clipnorm=0.3, use_ema=True, ema_momentum=0.7),
+        tail="odd",
+        **pieces,
+    )
+    yield usual_case(
+        "3 micro-batches, sparse gradient", models.bag_of_words, data=word_rows(), optimizer=SMOOTH_ADAM, **pieces
+    )
+    four = {"stock": "wrong", "compile_options": {"micro_batches": 4, "steps_per_execution": 2}}
+    for case in matrix.token_cases():
+        if case.name in MICRO_BATCHED_TOKENS:
+            yield dataclasses.replace(case, name=f"4 micro-batches, {case.name}", **four)
 
 
 def execution_cases():
