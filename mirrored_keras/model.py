@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import own_step
+from mirrored_keras import layer_states, own_step
+from mirrored_keras.batch_norm import sound_statistics
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
@@ -177,6 +178,11 @@ class DistributedModel(keras.Model):
 
     # -- the step, on one replica ----------------------------------------------------------------
 
+    @functools.wraps(keras.Model.__call__)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with sound_statistics(self):
+            return super().__call__(*args, **kwargs)
+
     def compute_loss(
         self,
         x: Any = None,
@@ -221,7 +227,7 @@ class DistributedModel(keras.Model):
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = GlobalBatch.current(x)
-        with batch, tf.GradientTape() as tape:
+        with layer_states.kept_alike(self, batch.rows), batch, tf.GradientTape() as tape:
             y_pred = self._forward(x, training=True)
             loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
             share = batch.share(loss)
@@ -242,7 +248,7 @@ class DistributedModel(keras.Model):
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = GlobalBatch.current(x)
-        with batch:
+        with layer_states.kept_alike(self, batch.rows), batch:
             y_pred = self._forward(x, training=False)
             loss = self._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
         private.loss_tracker(self).add(loss, batch)

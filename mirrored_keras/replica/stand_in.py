@@ -12,14 +12,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.replica import private
-
 
 def applies_to(model: keras.Model, data: Any) -> bool:
     """Returns whether a row of zeros may stand in for no rows.
 
-    Not for ragged and sparse data, and not for a model with synchronised `BatchNormalization`: it sums
-    over the replicas inside the forward pass, and counts the rows that it is given.
+    Not for ragged and sparse data.
 
     Args:
         model: The model.
@@ -28,8 +25,6 @@ def applies_to(model: keras.Model, data: Any) -> bool:
     Returns:
         Whether `filled` can be used.
     """
-    if any(getattr(layer, "synchronized", False) for layer in private.all_layers(model)):
-        return False
     local = model.distribute_strategy.experimental_local_results
     leaves = [local(leaf)[0] for leaf in keras.tree.flatten(data) if leaf is not None]
     return all(isinstance(leaf, tf.Tensor) and leaf.shape.rank for leaf in leaves)
@@ -76,7 +71,7 @@ def filled(data: Any, rows: tf.Tensor | int, shapes: Sequence[Any]) -> Any:
 
 
 def states_of(variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
-    """Returns this replica's values of metric variables and layer states.
+    """Returns this replica's values of metric variables.
 
     Args:
         variables: The variables.

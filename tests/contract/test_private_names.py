@@ -29,6 +29,12 @@ def averaging_optimizer(model):
     return optimizer
 
 
+def batch_normalization():
+    layer = keras.layers.BatchNormalization()
+    layer.build((None, 2))
+    return layer
+
+
 def model_iterator(model):
     """The iterator that `fit` makes, caught on its way to the build."""
     caught = []
@@ -52,6 +58,7 @@ def owners():
         "functional": model,
         "sequential": keras.Sequential([keras.Input((2,))]),
         "epoch_iterator": model_iterator(model),
+        "batch_normalization": batch_normalization(),
     }
 
 
