@@ -135,7 +135,7 @@ def global_moments(
         mask = tf.broadcast_to(tf.cast(mask, "bool")[..., tf.newaxis], tf.shape(inputs))
     own = moments.of_replica(inputs, axes=private.reduction_axes(layer), mask=mask)
     parts = collective.all_gather_with_gradient(own, has_rows=batch.has_rows, around=batch.reducing)
-    count, mean, squares = moments.merged(parts)
+    count, mean, squares = moments.merged(parts, mean_is_constant=mask is None)  # as Keras on one replica
     divisor = count
     if mask is not None:
         # Keras divides by a count that is never 0; the squares are then those around its own mean

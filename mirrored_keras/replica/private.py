@@ -62,8 +62,6 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
     "keras.src.backend.tensorflow.core:Variable": (
         # replaced on states of layers during a step: stock sums whole values, not what was added to them
         "_direct_assign",
-        # read: the mirrored variable itself, never cast
-        "_value",
     ),
 }
 
@@ -87,6 +85,7 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "optimizer": ("_distribution_strategy", "_trainable_variables"),
     "averaging_optimizer": ("_model_variables_moving_average",),
     "batch_normalization": ("_reduction_axes",),
+    "variable": ("_value",),
     "epoch_iterator": ("_distributed_dataset",),
 }
 

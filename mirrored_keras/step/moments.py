@@ -24,17 +24,16 @@ def of_replica(x: tf.Tensor, *, axes: Sequence[int], mask: tf.Tensor | None = No
         kept = tf.reduce_sum(tf.where(mask, x, tf.zeros_like(x)), axis=axes)
         count = tf.reduce_sum(tf.cast(mask, x.dtype), axis=axes)
     mean = tf.math.divide_no_nan(kept, count)
-    # the deviations add up to 0, so that the sum of their squares does not depend on the mean to first order
-    center = tf.stop_gradient(mean)
+    center = mean
     for axis in sorted(axis % x.shape.rank for axis in axes):
         center = tf.expand_dims(center, axis)
-    squares = tf.math.squared_difference(x, center)
+    deviations = x - center
     if mask is not None:
-        squares = tf.where(mask, squares, tf.zeros_like(squares))
-    return tf.stack([count, mean, tf.reduce_sum(squares, axis=axes)])
+        deviations = tf.where(mask, deviations, tf.zeros_like(deviations))
+    return tf.stack([count, mean, tf.reduce_sum(tf.square(deviations), axis=axes)])
 
 
-def merged(parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def merged(parts: tf.Tensor, *, mean_is_constant: bool = False) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Merges the moments of replicas: N = sum n_r, mean = sum n_r mean_r / N, M2 = sum M2_r + n_r (mean_r - mean)^2.
 
     Nothing large is subtracted from anything large, so the result is sound in float32 for values of mean
@@ -42,6 +41,8 @@ def merged(parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
     Args:
         parts: Shape `(R, 3, *kept)`, from `of_replica`.
+        mean_is_constant: Take the mean as a constant in M2. Its first derivative is the same, as deviations
+            add up to 0; the second is then that of `tf.nn.moments`, else the true one.
 
     Returns:
         N, mean and M2, each of shape `kept`; 0 where nothing counts on any replica.
@@ -50,4 +51,5 @@ def merged(parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     total = tf.reduce_sum(counts, axis=0)
     origin = tf.stop_gradient(means[0])  # differences from one of the means are small numbers
     mean = origin + tf.math.divide_no_nan(tf.reduce_sum(counts * (means - origin), axis=0), total)
-    return total, mean, tf.reduce_sum(squares + counts * tf.square(means - mean), axis=0)
+    center = tf.stop_gradient(mean) if mean_is_constant else mean
+    return total, mean, tf.reduce_sum(squares + counts * tf.square(means - center), axis=0)

@@ -59,6 +59,7 @@ def owners():
         "sequential": keras.Sequential([keras.Input((2,))]),
         "epoch_iterator": model_iterator(model),
         "batch_normalization": batch_normalization(),
+        "variable": model.trainable_variables[0],
     }
 
 

@@ -35,7 +35,7 @@ def model_of(shape, *layers, base=DistributedModel, **compiled):
     return make
 
 
-def fitted(make, replicas, x, y, *, batch=4, epochs=2, **fit):
+def fitted(make, replicas, x, y, *, batch=4, epochs=1, **fit):
     """Returns the model, its first weights and the losses of the epochs."""
     model = made_under(replicas, make)
     start = model.get_weights()
@@ -43,7 +43,7 @@ def fitted(make, replicas, x, y, *, batch=4, epochs=2, **fit):
     return model, start, history["loss"]
 
 
-def assert_trains_as_one(make, replicas, x, y, *, batch=4, epochs=2, **fit):
+def assert_trains_as_one(make, replicas, x, y, *, batch=4, epochs=1, **fit):
     """Compares weights, moving statistics and losses with one replica; returns both models."""
     one, start, one_loss = fitted(make, None, x, y, batch=batch, epochs=epochs, **fit)
     many, _, many_loss = fitted(make, replicas, x, y, batch=batch, epochs=epochs, **fit)
