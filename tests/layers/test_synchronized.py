@@ -92,7 +92,7 @@ def test_execution(options):
 
 def test_batch_renormalization(float64):
     if "renorm" not in inspect.signature(LAYERS.BatchNormalization.__init__).parameters:
-        pytest.skip("Keras before 3.13 has no batch renormalisation")
+        pytest.skip("this Keras has no batch renormalisation")
     layer = synchronized(renorm=True, renorm_clipping={"rmax": 3, "rmin": 0.3, "dmax": 5})
     assert_trains_as_one(model_of((4,), layer), 3, *data((4,)))
 
