@@ -7,6 +7,7 @@ asking its command for help, does not start TensorFlow.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mirrored_keras.batch_norm import SyncBatchNormalization, sync_batch_norm
     from mirrored_keras.errors import BatchError, CollectiveError, MirroredKerasError, SetupError
     from mirrored_keras.global_batch import GlobalBatch
     from mirrored_keras.memory_fit import find_micro_batches
@@ -23,9 +24,11 @@ __all__ = [
     "GlobalBatch",
     "MirroredKerasError",
     "SetupError",
+    "SyncBatchNormalization",
     "check_collective",
     "find_micro_batches",
     "mirrored_strategy",
+    "sync_batch_norm",
 ]
 
 _ERRORS = ("BatchError", "CollectiveError", "MirroredKerasError", "SetupError")
@@ -33,8 +36,10 @@ _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",
     "find_micro_batches": "mirrored_keras.memory_fit",
+    "SyncBatchNormalization": "mirrored_keras.batch_norm",
     "check_collective": "mirrored_keras.replica.collective",
     "mirrored_strategy": "mirrored_keras.replica.devices",
+    "sync_batch_norm": "mirrored_keras.batch_norm",
     **dict.fromkeys(_ERRORS, "mirrored_keras.errors"),
 }
 

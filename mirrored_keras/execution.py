@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import activity_losses
+from mirrored_keras import activity_losses, layer_states
+from mirrored_keras.batch_norm import sound_statistics
 from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
 from mirrored_keras.logs import StepLogs, has_own_metrics, metric_variables
 from mirrored_keras.pace import Pace
@@ -138,15 +139,15 @@ class StepRunner:
             data = feeding.in_own_memory(stand_in.filled(data, rows, row_shapes) if fill else data)
             data = data if self.map_data is None else self.map_data(*data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-            # a synchronised layer updates its state alike on all replicas, with rows or without
-            changing = [*metric_variables(model), *(private.layer_states(model) if fill else [])]
-            before = stand_in.states_of(changing)
-            with GlobalBatch.of_step(x, model=model, rows=rows, global_rows=global_rows):
+            metrics = metric_variables(model)
+            before = stand_in.states_of(metrics)
+            batch = GlobalBatch.of_step(x, model=model, rows=rows, global_rows=global_rows)
+            with layer_states.kept_alike(model, rows), batch:
                 outputs = self._noting_own_loss(data)
-            stand_in.restored(changing, before, rows)
+            stand_in.restored(metrics, before, rows)
             return outputs, tf.convert_to_tensor(rows)
 
-        with self._around(), activity_losses.counted_once_per_row(model):
+        with self._around(), activity_losses.counted_once_per_row(model), sound_statistics(model):
             outputs, rows = strategy.run(_after(on_replica), args=(go, data))
         return self._logs.own_values(outputs, rows)
 

@@ -1,5 +1,6 @@
 """One replica's view of a global batch: the two calls that make a hand-written step exact."""
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -147,6 +148,10 @@ class GlobalBatch:
         # a batch made inside a step for the same features shares the step's count
         active = self.active()
         return active if active is not None and active is not self and active._leaf is self._leaf else None
+
+    def reducing(self) -> contextlib.AbstractContextManager:
+        """Returns a context manager to hold around a reduction: each replica's layers keep their tensors."""
+        return own_tensors_kept(self._model)
 
     def share(self, loss: tf.Tensor) -> tf.Tensor:
         """Returns this replica's share (B / G) * L_r of the loss of the global batch.

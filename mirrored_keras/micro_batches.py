@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from mirrored_keras import layer_states
 from mirrored_keras.errors import SetupError, message
 from mirrored_keras.forward_pass import loss_of, predictions_of
 from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
@@ -106,19 +107,23 @@ def gradients_in_pieces(model: Any, data: Any, count: int) -> tuple[list[Any], d
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
     batch = GlobalBatch.current(x)
     global_rows = batch.global_rows
-    sums = _summed(_first_pass(model, data, batch.rows, global_rows), batch, model)
+    pieces = list(_pieces(data, batch.rows, count))
+    found_sums = _first_pass(model, data, batch.rows, global_rows)
+    sums, rows_on_all = _summed(found_sums, [rows for rows, _ in pieces], batch, model)
     gradients: list[Any] = [None] * len(model.trainable_weights)
     logs: dict[str, Any] = {}
-    changing = [*metric_variables(model), *private.layer_states(model)]
-    for rows, part in _pieces(data, batch.rows, count):
+    by_own_rows = [*metric_variables(model), *(state.variable for state in layer_states.states_of(model))]
+    by_all_rows = layer_states.synchronized_states(model)
+    for (rows, part), rows_of_piece in zip(pieces, rows_on_all, strict=True):
         waiting = [g for g in tf.nest.flatten(gradients, expand_composites=True) if g is not None]
         with tf.control_dependencies(waiting):
             part = tf.nest.map_structure(tf.identity, part, expand_composites=True)
-        before = stand_in.states_of(changing)
+        before = stand_in.states_of(by_own_rows), stand_in.states_of(by_all_rows)
         part_x, _, _ = keras.utils.unpack_x_y_sample_weight(part)
         piece = _Piece(part_x, rows=rows, global_rows=global_rows, sums=sums)
         found, logs = _train_piece(model, part, piece)
-        stand_in.restored(changing, before, rows)
+        stand_in.restored(by_own_rows, before[0], rows)
+        stand_in.restored(by_all_rows, before[1], rows_of_piece)
         found = update.select_where_rows(found, piece.has_rows)
         gradients = [_added(total, gradient) for total, gradient in zip(gradients, found, strict=True)]
     batch.was_shared = batch.loss_was_computed = True
@@ -136,15 +141,16 @@ def _first_pass(model, data, rows, global_rows):
     return first.sums
 
 
-def _summed(sums, batch, model):
+def _summed(sums, piece_rows, batch, model):
+    # in one reduction: what the losses are divided by, and the rows of every piece on all replicas
     values = [value for group in sums for value in group if value is not None]
-    if not values:
-        return sums
     dtype = tf.float64 if any(value.dtype == tf.float64 for value in values) else tf.float32
     with own_tensors_kept(model if batch.num_replicas > 1 else None):
-        totals = collective.all_sum_small(tf.stack([tf.cast(value, dtype) for value in values]))
-    found = iter(tf.unstack(tf.stop_gradient(totals), num=len(values)))
-    return [[None if value is None else next(found) for value in group] for group in sums]
+        totals = collective.all_sum_small(tf.stack([tf.cast(value, dtype) for value in [*values, *piece_rows]]))
+    totals = tf.unstack(tf.stop_gradient(totals), num=len(values) + len(piece_rows))
+    found = iter(totals)
+    summed = [[None if value is None else next(found) for value in group] for group in sums]
+    return summed, [tf.cast(rows, tf.int32) for rows in found]
 
 
 def _train_piece(model, data, piece):

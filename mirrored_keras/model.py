@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import own_step
+from mirrored_keras import layer_states, own_step
+from mirrored_keras.batch_norm import sound_statistics
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
@@ -197,6 +198,11 @@ class DistributedModel(CheckedRuns):
 
     # -- the step, on one replica ----------------------------------------------------------------
 
+    @functools.wraps(keras.Model.__call__)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with sound_statistics(self):
+            return super().__call__(*args, **kwargs)
+
     def compute_loss(
         self,
         x: Any = None,
@@ -242,10 +248,11 @@ class DistributedModel(CheckedRuns):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = GlobalBatch.current(x)
         if self.micro_batches > 1 and self.optimizer is not None:
-            gradients, logs = gradients_in_pieces(self, data, self.micro_batches)
+            with layer_states.kept_alike(self, batch.rows), batch:
+                gradients, logs = gradients_in_pieces(self, data, self.micro_batches)
             batch.apply_gradients(self.optimizer, gradients, self.trainable_weights)
             return logs
-        with batch, tf.GradientTape() as tape:
+        with layer_states.kept_alike(self, batch.rows), batch, tf.GradientTape() as tape:
             y_pred = predictions_of(self, x, training=True)
             loss = loss_of(self, x, y, y_pred, sample_weight, training=True)
             share = batch.share(loss)
@@ -266,7 +273,7 @@ class DistributedModel(CheckedRuns):
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = GlobalBatch.current(x)
-        with batch:
+        with layer_states.kept_alike(self, batch.rows), batch:
             y_pred = predictions_of(self, x, training=False)
             loss = loss_of(self, x, y, y_pred, sample_weight, training=False)
         private.loss_tracker(self).add(loss, batch)

@@ -5,7 +5,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.global_batch import first_leaf, rows_of
+from mirrored_keras import layer_states
+from mirrored_keras.batch_norm import sound_statistics
+from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
 from mirrored_keras.replica import feeding, splitting, stand_in
 from mirrored_keras.step import totals
 
@@ -45,19 +47,22 @@ class PredictRunner:
         return keras.tree.map_structure(lambda *parts: _concatenate(parts), *outputs)
 
     def _run(self, data):
-        strategy = self._model.distribute_strategy
-
+        model = self._model
+        strategy = model.distribute_strategy
         data = feeding.none_for_empty_optionals(data)
-        fill = stand_in.applies_to(self._model, data)
+        fill = stand_in.applies_to(model, data)
         row_shapes = stand_in.row_shapes(strategy, data) if fill else []
 
         def on_replica(data):
             rows = rows_of(first_leaf(data))
             data = feeding.in_own_memory(stand_in.filled(data, rows, row_shapes) if fill else data)
-            outputs = self._model.predict_step(data)
+            x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+            with layer_states.kept_alike(model, rows), GlobalBatch.of_step(x, model=model, rows=rows):
+                outputs = model.predict_step(data)
             return stand_in.first_rows(outputs, rows) if fill else outputs, tf.convert_to_tensor(rows)
 
-        outputs, rows = strategy.run(on_replica, args=(data,))
+        with sound_statistics(model):
+            outputs, rows = strategy.run(on_replica, args=(data,))
         local = strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: _of_all_replicas(local(value), local(rows)), outputs)
 

@@ -1,7 +1,8 @@
 """Sums over replicas: gradients in one all-reduce, row counts and denominators on one device."""
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -71,6 +72,70 @@ def all_sum_small(values: tf.Tensor) -> tf.Tensor:
         )
 
     return context.merge_call(add, args=(values,))
+
+
+def combined_small(combine: Callable[..., tf.Tensor], *values: tf.Tensor) -> tf.Tensor:
+    """Returns what a function makes of the values of all replicas, computed on one device and sent to all.
+
+    Args:
+        combine: Takes one list per entry of `values`, with the value of every replica in replica order.
+        *values: Small dense tensors, the same shapes on every replica.
+
+    Returns:
+        The result of `combine`, the same numbers on every replica.
+    """
+    context = tf.distribute.get_replica_context()
+    values = tuple(tf.identity(value) for value in values)
+    if private.in_multi_worker_mode(context.strategy):
+        gathered = [context.all_gather(value[tf.newaxis], axis=0) for value in values]
+        return combine(*(tf.unstack(part, num=context.num_replicas_in_sync) for part in gathered))
+
+    def on_one_device(strategy, *per_replica):
+        parts = [list(strategy.experimental_local_results(value)) for value in per_replica]
+        with tf.device(parts[0][0].device):
+            result = combine(*parts)
+        return tf.distribute.ReductionToOneDevice().broadcast(result, destinations=per_replica[0])
+
+    return context.merge_call(on_one_device, args=values)
+
+
+def all_gather_with_gradient(
+    value: tf.Tensor,
+    *,
+    has_rows: tf.Tensor | bool,
+    around: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+) -> tf.Tensor:
+    """Returns the values of all replicas, with the gradient of all replicas' losses with respect to this one.
+
+    Differentiable any number of times; one reduction forward and one backward. A replica without rows gives
+    zeros, and no gradient comes from it, whatever it computed.
+
+    Args:
+        value: A small float tensor, the same shape on every replica.
+        has_rows: Whether B > 0 on this replica.
+        around: Makes a context manager to hold during each reduction.
+
+    Returns:
+        Shape `(R, *value.shape)`, the same on every replica.
+    """
+
+    def where_rows(tensor):
+        return tf.where(has_rows, tensor, tf.zeros_like(tensor))
+
+    @tf.custom_gradient
+    def sum_over_replicas(tensor):
+        with around():
+            total = all_sum_small(tensor)
+        return total, lambda upstream: sum_over_replicas(where_rows(upstream))
+
+    @tf.custom_gradient
+    def gather(tensor):
+        with around():
+            gathered = combined_small(tf.stack, tensor)
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return gathered, lambda upstream: sum_over_replicas(where_rows(upstream))[replica]
+
+    return gather(where_rows(value))
 
 
 _CHECK_LOCK = threading.Lock()

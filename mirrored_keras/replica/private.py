@@ -12,9 +12,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import (  # runs a function on shapes alone
+from keras.src.backend import (
     KerasTensor,
-    compute_output_spec,
+    compute_output_spec,  # runs a function on shapes alone
     get_keras_mask,  # the mask rides on the prediction as a private attribute
 )
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
@@ -22,6 +22,8 @@ from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # matc
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy as get_default_strategy
+
+from mirrored_keras.replica.instances import replaced_on_instances
 
 __all__ = [
     "CompileLoss",
@@ -61,6 +63,15 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "_get_variable_index",
         "_update_model_variables_moving_average",
     ),
+    "keras.src.layers.normalization.batch_normalization:BatchNormalization": (
+        # overridden, and replaced on synchronised layers while a model runs: stock's statistics ignore masks,
+        # count replicas without rows, and lose all digits where the mean is large
+        "_moments",
+    ),
+    "keras.src.backend.tensorflow.core:Variable": (
+        # replaced on states of layers during a step: stock sums whole values, not what was added to them
+        "_direct_assign",
+    ),
 }
 
 #: Attributes that only exist on instances; the test builds one and looks.
@@ -83,6 +94,8 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "optimizer": ("_distribution_strategy", "_trainable_variables", "_iterations"),
     "accumulating_optimizer": ("_accumulated_gradients",),
     "averaging_optimizer": ("_model_variables_moving_average",),
+    "batch_normalization": ("_reduction_axes",),
+    "variable": ("_value",),
     "epoch_iterator": ("_distributed_dataset",),
 }
 
@@ -144,11 +157,57 @@ def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return list(model._flatten_layers())
 
 
-def layer_states(model: keras.Model) -> list[keras.Variable]:
-    """Returns the variables that layers update themselves (moving statistics, counters), kept per replica."""
-    states = [v for layer in all_layers(model) for v in layer._non_trainable_variables]
-    unique = {id(v): v for v in states if v.aggregation in ("none", None)}
-    return list(unique.values())
+def states_of_layer(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Returns the variables that a layer itself may update (moving statistics, counters), no random seeds."""
+    return list(layer._non_trainable_variables)
+
+
+def local_copy(variable: keras.Variable) -> tf.Variable:
+    """Returns this replica's copy of a mirrored variable, in replica context."""
+    context = tf.distribute.get_replica_context()
+    copies = context.strategy.experimental_local_results(variable._value)
+    return copies[int(tf.get_static_value(context.replica_id_in_sync_group)) % len(copies)]
+
+
+@contextlib.contextmanager
+def assigned_locally(variables: Sequence[keras.Variable], note: Callable[[keras.Variable], None]) -> Iterator[None]:
+    """Lets assignments to variables reach this replica's copy alone, and notes them, inside the block."""
+
+    def assign(variable, value):
+        note(variable)
+        if variable.aggregation == "none" or tf.distribute.in_cross_replica_context():
+            type(variable)._direct_assign(variable, value)
+        else:
+            copy = local_copy(variable)
+            copy.assign(tf.cast(value, copy.dtype))
+
+    with replaced_on_instances(variables, "_direct_assign", assign):
+        yield
+
+
+def has_stock_moments(layer: keras.layers.Layer) -> bool:
+    """Returns whether a layer is a `BatchNormalization` with Keras' own statistics."""
+    stock = keras.layers.BatchNormalization
+    return isinstance(layer, stock) and type(layer)._moments is stock._moments
+
+
+def stock_moments(layer: keras.layers.BatchNormalization, inputs: tf.Tensor, mask: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns mean and variance as Keras computes them on one replica without `synchronized`."""
+    if mask is None:
+        return keras.ops.moments(inputs, axes=reduction_axes(layer))
+    return keras.layers.BatchNormalization._moments(layer, inputs, mask)
+
+
+def reduction_axes(layer: keras.layers.BatchNormalization) -> list[int]:
+    """Returns the dimensions that a layer's statistics are taken over."""
+    return layer._reduction_axes
+
+
+@contextlib.contextmanager
+def moments_replaced(layers: Sequence[keras.layers.Layer], moments: Callable[..., Any]) -> Iterator[None]:
+    """Lets layers take mean and variance from `moments(layer, inputs, mask)` inside the block."""
+    with replaced_on_instances(layers, "_moments", moments):
+        yield
 
 
 def added_losses(layer: keras.layers.Layer) -> tuple[list[Any], set[int]]:

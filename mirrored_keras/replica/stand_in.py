@@ -18,8 +18,7 @@ from mirrored_keras.replica import private
 def applies_to(model: keras.Model, data: Any) -> bool:
     """Returns whether a row of zeros may stand in for no rows.
 
-    Not for ragged and sparse data, and not for a model with synchronised `BatchNormalization`: it sums
-    over the replicas inside the forward pass, and counts the rows that it is given.
+    Not for ragged and sparse data.
 
     Args:
         model: The model.
@@ -28,8 +27,6 @@ def applies_to(model: keras.Model, data: Any) -> bool:
     Returns:
         Whether `filled` can be used.
     """
-    if any(getattr(layer, "synchronized", False) for layer in private.all_layers(model)):
-        return False
     local = model.distribute_strategy.experimental_local_results
     leaves = [local(leaf)[0] for leaf in keras.tree.flatten(data) if leaf is not None]
     return all(isinstance(leaf, tf.Tensor) and leaf.shape.rank for leaf in leaves)
@@ -84,7 +81,7 @@ def states_of(variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
     Returns:
         Their values, for `restored`.
     """
-    return [tf.identity(tf.convert_to_tensor(variable.value)) for variable in variables]
+    return [tf.identity(private.local_copy(variable)) for variable in variables]
 
 
 def restored(variables: Sequence[keras.Variable], values: Sequence[tf.Tensor], rows: tf.Tensor | int) -> None:
@@ -100,7 +97,7 @@ def restored(variables: Sequence[keras.Variable], values: Sequence[tf.Tensor], r
 
     def put_back():
         for variable, value in zip(variables, values, strict=True):
-            variable.value.assign(value)
+            private.local_copy(variable).assign(value)
         return tf.constant(True)
 
     if isinstance(rows, int):

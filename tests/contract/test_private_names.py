@@ -35,6 +35,12 @@ def accumulating_optimizer(model):
     return optimizer
 
 
+def batch_normalization():
+    layer = keras.layers.BatchNormalization()
+    layer.build((None, 2))
+    return layer
+
+
 def model_iterator(model):
     """The iterator that `fit` makes, caught on its way to the build."""
     caught = []
@@ -59,6 +65,8 @@ def owners():
         "functional": model,
         "sequential": keras.Sequential([keras.Input((2,))]),
         "epoch_iterator": model_iterator(model),
+        "batch_normalization": batch_normalization(),
+        "variable": model.trainable_variables[0],
     }
 
 
