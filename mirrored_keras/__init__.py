@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mirrored_keras.errors import BatchError, CollectiveError, MirroredKerasError, SetupError
+    from mirrored_keras.gathering import gather_rows
     from mirrored_keras.global_batch import GlobalBatch
     from mirrored_keras.model import DistributedModel
     from mirrored_keras.replica.collective import check_collective
     from mirrored_keras.replica.devices import mirrored_strategy
+    from mirrored_keras.whole_batch_loss import GlobalBatchLoss
 
 __version__ = "0.1.0"
 
@@ -20,9 +22,11 @@ __all__ = [
     "CollectiveError",
     "DistributedModel",
     "GlobalBatch",
+    "GlobalBatchLoss",
     "MirroredKerasError",
     "SetupError",
     "check_collective",
+    "gather_rows",
     "mirrored_strategy",
 ]
 
@@ -30,6 +34,8 @@ _ERRORS = ("BatchError", "CollectiveError", "MirroredKerasError", "SetupError")
 _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",
+    "GlobalBatchLoss": "mirrored_keras.whole_batch_loss",
+    "gather_rows": "mirrored_keras.gathering",
     "check_collective": "mirrored_keras.replica.collective",
     "mirrored_strategy": "mirrored_keras.replica.devices",
     **dict.fromkeys(_ERRORS, "mirrored_keras.errors"),

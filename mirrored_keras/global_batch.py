@@ -113,6 +113,19 @@ class GlobalBatch:
         """G, the rows of the global batch on all replicas."""
         return self.sum_over_replicas([])[0]
 
+    @property
+    def first_row(self) -> tf.Tensor | int:
+        """The number, in the global batch, of this replica's first row: the rows of all earlier replicas."""
+        if self.num_replicas == 1:
+            return 0
+        with own_tensors_kept(self._model):
+            return collective.rows_before_and_in_all(tf.reshape(tf.cast(self.rows, tf.int32), [1]))[0][0]
+
+    @property
+    def model(self) -> keras.Model | None:
+        """The model whose step works on this batch, if the package runs the step."""
+        return self._model
+
     def sum_over_replicas(self, values: Sequence[tf.Tensor | None]) -> tuple[Any, list[tf.Tensor | None]]:
         """Sums a few numbers and the row count over the replicas, together in one small reduction.
 

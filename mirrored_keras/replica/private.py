@@ -13,6 +13,8 @@ import keras
 import tensorflow as tf
 from keras.src.backend import KerasTensor, compute_output_spec  # runs a function on shapes alone
 from keras.src.backend import get_keras_mask  # the mask rides on the prediction as a private attribute
+from keras.src.backend import set_keras_mask  # ... and has to be put on the gathered predictions again
+from keras.src.losses.losses import LossFunctionWrapper  # a loss function as an object, as `compile` makes it
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
@@ -23,7 +25,9 @@ __all__ = [
     "CompileLoss",
     "CompileMetrics",
     "Functional",
+    "LossFunctionWrapper",
     "get_keras_mask",
+    "set_keras_mask",
 ]
 
 #: owner -> names; owners are resolved by the test.
