@@ -40,10 +40,8 @@ class GlobalBatchLoss(keras.losses.Loss):
     """
 
     def __init__(self, loss: Any, name: str | None = None):
-        inner = keras.losses.get(loss)
-        if callable(inner) and not isinstance(inner, keras.losses.Loss):
-            inner = private.LossFunctionWrapper(inner, name=getattr(inner, "__name__", None))
-        if not isinstance(inner, keras.losses.Loss):
+        inner = keras.losses.get(loss) if isinstance(loss, str) or callable(loss) else None
+        if inner is None:
             raise SetupError(
                 message(
                     "`GlobalBatchLoss` takes a loss object, a loss function or the name of one.",
@@ -51,6 +49,8 @@ class GlobalBatchLoss(keras.losses.Loss):
                     "GlobalBatchLoss(keras.losses.Dice())",
                 )
             )
+        if not isinstance(inner, keras.losses.Loss):
+            inner = private.LossFunctionWrapper(inner, name=getattr(inner, "__name__", None))
         super().__init__(name=name or inner.name, reduction=inner.reduction, dtype=inner.dtype)
         self.loss = inner
 
@@ -122,22 +122,20 @@ def warn_of_a_loss_over_rows(loss: Any) -> None:
     These are Circle, and Dice and Tversky whose `axis` takes in the rows (as it does by default).
 
     Args:
-        loss: A loss object, wrapped or not.
+        loss: A loss object, or a wrapped function.
     """
-    if _looks_at_all_rows(loss):
+    name = _OVER_ROWS.get(getattr(loss, "fn", None))
+    if name is not None and (name == "Circle" or _takes_in_rows(getattr(loss, "axis", None))):
         warnings.warn(
             f"`{loss.name}` is one score for all rows of a batch, no mean over rows: each of several replicas "
             "computes it from its own rows, so the result depends on their number.\n"
-            f"What to do: compile(loss=mirrored_keras.GlobalBatchLoss({type(loss).__name__}(...)))",
+            f"What to do: compile(loss=mirrored_keras.GlobalBatchLoss(keras.losses.{name}(...)))",
             stacklevel=2,
         )
 
 
-def _looks_at_all_rows(loss):
-    function = getattr(loss, "fn", None)
-    if function is keras.losses.circle:
-        return True
-    if function not in (keras.losses.dice, keras.losses.tversky):
-        return False
-    axis = getattr(loss, "axis", None)
+_OVER_ROWS = {keras.losses.dice: "Dice", keras.losses.tversky: "Tversky", keras.losses.circle: "Circle"}
+
+
+def _takes_in_rows(axis):
     return axis is None or 0 in ((axis,) if isinstance(axis, int) else tuple(axis))

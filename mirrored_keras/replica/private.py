@@ -11,9 +11,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import KerasTensor, compute_output_spec  # runs a function on shapes alone
-from keras.src.backend import get_keras_mask  # the mask rides on the prediction as a private attribute
-from keras.src.backend import set_keras_mask  # ... and has to be put on the gathered predictions again
+
+# A function run on shapes alone; the mask that rides on the prediction as a private attribute.
+from keras.src.backend import KerasTensor, compute_output_spec, get_keras_mask, set_keras_mask
 from keras.src.losses.losses import LossFunctionWrapper  # a loss function as an object, as `compile` makes it
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs

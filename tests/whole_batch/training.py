@@ -34,16 +34,16 @@ def trained(make, replicas, data, **fit):
     return start, model.get_weights(), history, seen.seen, evaluation
 
 
-def assert_trains_as_one(make, replicas, data, **fit):
-    """Compares R replicas with one; fails, too, where nothing was trained."""
+def assert_trains_as_one(make, counts, data, **fit):
+    """Compares each number of replicas with one; fails, too, where nothing was trained."""
     start, weights, history, batches, evaluation = trained(make, None, data, **fit)
-    _, *many = trained(make, replicas, data, **fit)
-    steps = EPOCHS * -(-len(data[0]) // BATCH)
-    allowed = tolerances.weights(steps, keras.config.floatx())
     assert max(np.max(np.abs(a - b)) for a, b in zip(start, weights, strict=True)) > 1e-4, "nothing was trained"
-    assert_within(weights_error(weights, many[0], start), allowed, "weights")
-    assert_within(logs_error(history, many[1]), allowed, "History")
-    assert len(batches) == len(many[2])
-    for number, (one, several) in enumerate(zip(batches, many[2], strict=True)):
-        assert_within(logs_error(one, several), allowed, f"logs of batch {number}")
-    assert_within(logs_error(evaluation, many[3]), allowed, "evaluate")
+    allowed = tolerances.weights(len(history["loss"]) * -(-len(data[0]) // BATCH), keras.config.floatx())
+    for replicas in counts:
+        _, *many = trained(make, replicas, data, **fit)
+        assert_within(weights_error(weights, many[0], start), allowed, f"weights of {replicas} replicas")
+        assert_within(logs_error(history, many[1]), allowed, f"History of {replicas} replicas")
+        assert len(batches) == len(many[2])
+        for number, (one, several) in enumerate(zip(batches, many[2], strict=True)):
+            assert_within(logs_error(one, several), allowed, f"logs of batch {number} of {replicas} replicas")
+        assert_within(logs_error(evaluation, many[3]), allowed, f"evaluate on {replicas} replicas")
