@@ -20,12 +20,9 @@ from mirrored_keras import DistributedModel, GlobalBatchLoss, gather_rows, mirro
 from mirrored_keras.data import digits_dataset
 
 REPLICAS = 4
-DIGITS = digits_dataset("train", global_batch_size=101, shuffle_seed=1).take(5)
 
 
-class Halves(DistributedModel):
-    """Two towers: one for the upper, one for the lower half of a digit."""
-
+class Halves(DistributedModel):  # two towers: one for the upper, one for the lower half of a digit
     def __init__(self):
         super().__init__()
         self.upper, self.lower = keras.layers.Dense(8), keras.layers.Dense(8)
@@ -35,7 +32,6 @@ class Halves(DistributedModel):
         return ops.normalize(self.upper(x[:, :32])), ops.normalize(self.lower(x[:, 32:]))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """InfoNCE: the right lower half among those of all digits of the global batch."""
         upper, lower = gather_rows(y_pred)
         scores = ops.matmul(upper, ops.transpose(lower)) / 0.1
         right = ops.arange(ops.shape(scores)[0])
@@ -43,7 +39,7 @@ class Halves(DistributedModel):
 
 
 def halves():
-    """A model with its own loss."""
+    """A model with its own loss: the right lower half among those of all digits of the global batch."""
     model = Halves()
     model.compile(keras.optimizers.Adam(0.01))
     return model
@@ -63,17 +59,18 @@ def train(make, dataset, strategy):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = make()
-    return model.fit(dataset, epochs=2, verbose=0).history["loss"], model.get_weights()
+    return model.fit(dataset, epochs=2, shuffle=False, verbose=0).history["loss"], model.get_weights()
 
 
 def main():
     """Trains both models on one replica and on four, and compares."""
     four, one = mirrored_strategy(REPLICAS), tf.distribute.get_strategy()  # one: no strategy
-    repainted = DIGITS.map(lambda x, y: (x, tf.reshape(x, (-1, 64))))
-    for name, make, dataset in (("InfoNCE", halves, DIGITS), ("Dice", ink, repainted)):
+    digits = digits_dataset("train", global_batch_size=101, shuffle_seed=1).take(5)
+    repainted = digits.map(lambda x, y: (x, tf.reshape(x, (-1, 64))))
+    for name, make, dataset in (("InfoNCE", halves, digits), ("Dice", ink, repainted)):
         losses, weights = train(make, dataset, one)
         several_losses, several_weights = train(make, dataset, four)
-        difference = max(float(np.max(np.abs(a - b))) for a, b in zip(weights, several_weights, strict=True))
+        difference = max(np.max(np.abs(a - b)) for a, b in zip(weights, several_weights, strict=True))
         print(f"{name:8} loss {losses[-1]:.6f} and {several_losses[-1]:.6f}, weights differ by {difference:.1e}")
         if not (difference <= 1e-4 and np.allclose(losses, several_losses, rtol=1e-5)):
             raise SystemExit("the replicas did not train as one")
