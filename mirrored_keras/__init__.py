@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mirrored_keras.replica.collective import check_collective
     from mirrored_keras.replica.devices import mirrored_strategy
     from mirrored_keras.whole_batch_loss import GlobalBatchLoss
+    from mirrored_keras.whole_batch_metric import GlobalBatchMetric
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ __all__ = [
     "DistributedModel",
     "GlobalBatch",
     "GlobalBatchLoss",
+    "GlobalBatchMetric",
     "MirroredKerasError",
     "SetupError",
     "check_collective",
@@ -35,6 +37,7 @@ _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",
     "GlobalBatchLoss": "mirrored_keras.whole_batch_loss",
+    "GlobalBatchMetric": "mirrored_keras.whole_batch_metric",
     "gather_rows": "mirrored_keras.gathering",
     "check_collective": "mirrored_keras.replica.collective",
     "mirrored_strategy": "mirrored_keras.replica.devices",

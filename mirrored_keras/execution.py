@@ -113,7 +113,7 @@ class StepRunner:
             data = data if self.map_data is None else self.map_data(*data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
             # a synchronised layer updates its state alike on all replicas, with rows or without
-            changing = [*logs.metric_variables(model), *(private.layer_states(model) if fill else [])]
+            changing = [*logs.states_of_own_rows(model), *(private.layer_states(model) if fill else [])]
             before = stand_in.states_of(changing)
             with GlobalBatch.of_step(x, model=model, rows=rows, global_rows=global_rows):
                 outputs = self._noting_own_loss(data)

@@ -24,6 +24,7 @@ from tensorflow.python.distribute.distribute_lib import _get_default_strategy as
 __all__ = [
     "CompileLoss",
     "CompileMetrics",
+    "DotNotTrackScope",
     "Functional",
     "LossFunctionWrapper",
     "get_keras_mask",
@@ -70,7 +71,13 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "functional": ("_inputs_struct", "_outputs_struct"),
     "sequential": ("_functional",),
     "compile_loss": ("_flat_losses", "_metrics"),
-    "compile_metrics": ("_user_metrics", "_user_weighted_metrics"),
+    "compile_metrics": (
+        "_user_metrics",
+        "_user_weighted_metrics",
+        "_flat_metrics",
+        "_flat_weighted_metrics",
+        "_flatten_y",
+    ),
     "function_metric": ("_fn",),
     "optimizer": ("_distribution_strategy", "_trainable_variables"),
     "averaging_optimizer": ("_model_variables_moving_average",),
@@ -176,6 +183,23 @@ def replace_compiled_parts(
 def replace_metric_function(metric: keras.metrics.MeanMetricWrapper, wrap: Any) -> None:
     """Wraps the function of a metric that Keras made around it."""
     metric._fn = wrap(metric._fn)
+
+
+def function_of_metric(metric: keras.metrics.MeanMetricWrapper) -> Any:
+    """Returns the function that a metric averages."""
+    return metric._fn
+
+
+def metrics_by_output(metrics: CompileMetrics, y_true: Any, y_pred: Any) -> list[tuple[Any, Any, Any]]:
+    """Returns `(metric, targets, predictions)` of each metric of a built container, output by output."""
+    y_true, y_pred = metrics._flatten_y(y_true), metrics._flatten_y(y_pred)
+    return [
+        (metric, one_y_true, one_y_pred)
+        for groups in (metrics._flat_metrics, metrics._flat_weighted_metrics)
+        for group, one_y_true, one_y_pred in zip(groups, y_true, y_pred, strict=False)  # as Keras pairs them
+        if group
+        for metric in group.metrics
+    ]
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:

@@ -38,6 +38,7 @@ def assert_trains_as_one(make, counts, data, **fit):
     """Compares each number of replicas with one; fails, too, where nothing was trained."""
     start, weights, history, batches, evaluation = trained(make, None, data, **fit)
     assert max(np.max(np.abs(a - b)) for a, b in zip(start, weights, strict=True)) > 1e-4, "nothing was trained"
+    assert all(len({str(logs[name]) for logs in batches}) > 1 for name in batches[0]), "a number never changes"
     allowed = tolerances.weights(len(history["loss"]) * -(-len(data[0]) // BATCH), keras.config.floatx())
     for replicas in counts:
         _, *many = trained(make, replicas, data, **fit)
