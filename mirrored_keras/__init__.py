@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mirrored_keras.batch_norm import SyncBatchNormalization, sync_batch_norm
     from mirrored_keras.errors import BatchError, CollectiveError, MirroredKerasError, SetupError
+    from mirrored_keras.gathering import gather_rows
     from mirrored_keras.global_batch import GlobalBatch
     from mirrored_keras.memory_fit import find_micro_batches
     from mirrored_keras.model import DistributedModel
     from mirrored_keras.replica.collective import check_collective
     from mirrored_keras.replica.devices import mirrored_strategy
+    from mirrored_keras.whole_batch_loss import GlobalBatchLoss
+    from mirrored_keras.whole_batch_metric import GlobalBatchMetric
 
 __version__ = "0.1.0"
 
@@ -22,11 +25,14 @@ __all__ = [
     "CollectiveError",
     "DistributedModel",
     "GlobalBatch",
+    "GlobalBatchLoss",
+    "GlobalBatchMetric",
     "MirroredKerasError",
     "SetupError",
     "SyncBatchNormalization",
     "check_collective",
     "find_micro_batches",
+    "gather_rows",
     "mirrored_strategy",
     "sync_batch_norm",
 ]
@@ -37,6 +43,9 @@ _MODULES = {
     "GlobalBatch": "mirrored_keras.global_batch",
     "find_micro_batches": "mirrored_keras.memory_fit",
     "SyncBatchNormalization": "mirrored_keras.batch_norm",
+    "GlobalBatchLoss": "mirrored_keras.whole_batch_loss",
+    "GlobalBatchMetric": "mirrored_keras.whole_batch_metric",
+    "gather_rows": "mirrored_keras.gathering",
     "check_collective": "mirrored_keras.replica.collective",
     "mirrored_strategy": "mirrored_keras.replica.devices",
     "sync_batch_norm": "mirrored_keras.batch_norm",

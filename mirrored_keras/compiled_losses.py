@@ -10,6 +10,7 @@ from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import private
 from mirrored_keras.step import scale
+from mirrored_keras.whole_batch_loss import warn_of_a_loss_over_rows
 
 
 class LossTracker(keras.metrics.Mean):
@@ -80,6 +81,9 @@ class CompiledLosses(private.CompileLoss):
             y_pred: Structure of predictions.
         """
         super().build(y_true, y_pred)
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            for entry in self._flat_losses:
+                warn_of_a_loss_over_rows(entry.loss)
         self._metrics[:] = [OutputLossTracker(name=metric.name) for metric in self._metrics]
         self._flat_losses = [
             entry._replace(loss=_RecordedLoss(entry.loss, entry.loss_weights, self._local))

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from mirrored_keras.global_batch import rows_of
 from mirrored_keras.replica import private
+from mirrored_keras.whole_batch_metric import warn_where_states_do_not_add_up
 
 
 class CompiledMetrics(private.CompileMetrics):
@@ -31,6 +32,10 @@ class CompiledMetrics(private.CompileMetrics):
             # only wrappers that Keras made here around a function: a user's own object stays as it is
             if type(metric) is keras.metrics.MeanMetricWrapper and id(metric) not in given:
                 private.replace_metric_function(metric, value_per_row)
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            for metric, one_y_true, one_y_pred in private.metrics_by_output(self, y_true, y_pred):
+                if id(metric) in given:
+                    warn_where_states_do_not_add_up(metric, one_y_true, one_y_pred)
 
 
 def value_per_row(function: Callable[..., Any]) -> Callable[..., Any]:

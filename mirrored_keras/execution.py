@@ -10,7 +10,7 @@ import tensorflow as tf
 from mirrored_keras import activity_losses, layer_states
 from mirrored_keras.batch_norm import sound_statistics
 from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
-from mirrored_keras.logs import StepLogs, has_own_metrics, metric_variables
+from mirrored_keras.logs import StepLogs, has_own_metrics, states_of_own_rows
 from mirrored_keras.pace import Pace
 from mirrored_keras.replica import feeding, private, splitting, stand_in
 from mirrored_keras.several_steps import SeveralSteps
@@ -139,7 +139,7 @@ class StepRunner:
             data = feeding.in_own_memory(stand_in.filled(data, rows, row_shapes) if fill else data)
             data = data if self.map_data is None else self.map_data(*data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-            metrics = metric_variables(model)
+            metrics = states_of_own_rows(model)
             before = stand_in.states_of(metrics)
             batch = GlobalBatch.of_step(x, model=model, rows=rows, global_rows=global_rows)
             with layer_states.kept_alike(model, rows), batch:

@@ -51,6 +51,9 @@ class GlobalBatch:
         >>> history = model.fit(tf.ones((4, 3)), tf.ones((4, 1)), verbose=0)
     """
 
+    #: Whether these are only a piece of a replica's rows, with the other pieces before and after it.
+    is_piece = False
+
     def __init__(self, data: Any):
         self._leaf = first_leaf(data)
         self._global_rows = None
@@ -116,6 +119,19 @@ class GlobalBatch:
     def global_rows(self) -> tf.Tensor | int:
         """G, the rows of the global batch on all replicas."""
         return self.sum_over_replicas([])[0]
+
+    @property
+    def first_row(self) -> tf.Tensor | int:
+        """The number, in the global batch, of this replica's first row: the rows of all earlier replicas."""
+        if self.num_replicas == 1:
+            return 0
+        with own_tensors_kept(self._model):
+            return collective.rows_before_and_in_all(tf.reshape(tf.cast(self.rows, tf.int32), [1]))[0][0]
+
+    @property
+    def model(self) -> keras.Model | None:
+        """The model whose step works on this batch, if the package runs the step."""
+        return self._model
 
     def sum_over_replicas(self, values: Sequence[tf.Tensor | None]) -> tuple[Any, list[tf.Tensor | None]]:
         """Sums a few numbers and the row count over the replicas, together in one small reduction.

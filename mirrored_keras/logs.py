@@ -28,6 +28,18 @@ def metric_variables(model: keras.Model) -> list[keras.Variable]:
     return list(seen.values())
 
 
+def states_of_own_rows(model: keras.Model) -> list[keras.Variable]:
+    """Returns the variables of `metric_variables` that a replica updates with its own rows.
+
+    Args:
+        model: A compiled model.
+
+    Returns:
+        All but those of `GlobalBatchMetric`.
+    """
+    return [variable for variable in metric_variables(model) if not getattr(variable, "sees_all_rows", False)]
+
+
 def has_own_metrics(model: keras.Model) -> bool:
     """Returns whether a subclass decides by itself what a step logs.
 
@@ -135,9 +147,9 @@ def _metrics_result(model, states):
             combined[index] = tf.cast(combined[index] / replicas, combined[index].dtype)
         elif variable.aggregation == "only_first_replica":
             combined[index] = states[index][0]
-    # metrics compute their result from their variables; here they see the sums instead
+    # metrics compute their result from their variables, or return one; here they see the sums instead
     with keras.StatelessScope(state_mapping=list(zip(variables, combined, strict=True))):
-        return dict(model.get_metrics_result())
+        return keras.tree.map_structure(tf.convert_to_tensor, dict(model.get_metrics_result()))
 
 
 def _reduce(model, structure, rows):

@@ -15,7 +15,8 @@ def term_of(
     """Returns the term of a loss: what Keras computes on one replica, before it divides.
 
     Args:
-        loss: Any `keras.losses.Loss`. One that replaces `__call__` itself is read as a mean over rows.
+        loss: Any `keras.losses.Loss`. Where one replaces `__call__` itself, a number is read as a mean over
+            rows, and anything else as an unreduced loss.
         y_true: Targets of this replica.
         y_pred: Predictions, the mask riding on them.
         sample_weight: Weight per row or element, or `None`.
@@ -26,7 +27,7 @@ def term_of(
     """
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         value = tf.convert_to_tensor(loss(y_true, y_pred, sample_weight))
-        return loss_term(value, sample_weight=None, mask=None, reduction="mean", rows=rows)
+        return loss_term(value, sample_weight=None, mask=None, reduction=None, rows=rows)
     mask = private.get_keras_mask(y_pred)
     y_pred = keras.tree.map_structure(lambda part: _tensor(part, loss), y_pred)
     y_true = keras.tree.map_structure(lambda part: _tensor(part, loss), y_true)

@@ -15,7 +15,7 @@ from mirrored_keras import layer_states
 from mirrored_keras.errors import SetupError, message
 from mirrored_keras.forward_pass import loss_of, predictions_of
 from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
-from mirrored_keras.logs import metric_variables
+from mirrored_keras.logs import states_of_own_rows
 from mirrored_keras.replica import collective, private, stand_in, update
 from mirrored_keras.replica.thread_state import own_tensors_kept
 
@@ -55,6 +55,8 @@ def check_micro_batches(value: Any, *, has_own_train_step: bool) -> int:
 class _FirstPass(GlobalBatch):
     """Notes what a step sums over the replicas, without doing it."""
 
+    is_piece = True
+
     def __init__(self, data: Any, *, rows: Any, global_rows: Any):
         super().__init__(data)
         self.rows, self._rows_of_all = rows, global_rows
@@ -69,6 +71,8 @@ class _FirstPass(GlobalBatch):
 
 class _Piece(GlobalBatch):
     """A piece of a replica's rows, with sums that are known already."""
+
+    is_piece = True
 
     def __init__(self, data: Any, *, rows: Any, global_rows: Any, sums: Sequence[Sequence[tf.Tensor | None]]):
         super().__init__(data)
@@ -112,7 +116,7 @@ def gradients_in_pieces(model: Any, data: Any, count: int) -> tuple[list[Any], d
     sums, rows_on_all = _summed(found_sums, [rows for rows, _ in pieces], batch, model)
     gradients: list[Any] = [None] * len(model.trainable_weights)
     logs: dict[str, Any] = {}
-    by_own_rows = [*metric_variables(model), *(state.variable for state in layer_states.states_of(model))]
+    by_own_rows = [*states_of_own_rows(model), *(state.variable for state in layer_states.states_of(model))]
     by_all_rows = layer_states.synchronized_states(model)
     for (rows, part), rows_of_piece in zip(pieces, rows_on_all, strict=True):
         waiting = [g for g in tf.nest.flatten(gradients, expand_composites=True) if g is not None]

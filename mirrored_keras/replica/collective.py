@@ -138,6 +138,24 @@ def all_gather_with_gradient(
     return gather(where_rows(value))
 
 
+def rows_before_and_in_all(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns where this replica's rows lie among those of all replicas.
+
+    Args:
+        rows: int32 vector, this replica's numbers of rows of several tensors.
+
+    Returns:
+        The rows of earlier replicas and those of all replicas, int32 vectors like `rows`.
+    """
+    context = tf.distribute.get_replica_context()
+    replica, replicas = context.replica_id_in_sync_group, context.num_replicas_in_sync
+    # float64 counts exactly, and is summed on every device
+    own = tf.one_hot(replica, replicas, dtype=tf.float64)[:, None] * tf.cast(rows, tf.float64)
+    counts = tf.cast(all_sum_small(own), tf.int32)
+    earlier = tf.range(replicas) < replica
+    return tf.reduce_sum(tf.where(earlier[:, None], counts, 0), axis=0), tf.reduce_sum(counts, axis=0)
+
+
 _CHECK_LOCK = threading.Lock()
 _CHECKED = "_mirrored_keras_collective_checked"
 _DEVICE_GROUPS: dict[str, tuple[str, ...]] = {}

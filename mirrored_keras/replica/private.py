@@ -12,11 +12,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import (
-    KerasTensor,
-    compute_output_spec,  # runs a function on shapes alone
-    get_keras_mask,  # the mask rides on the prediction as a private attribute
-)
+
+# A function run on shapes alone; the mask that rides on the prediction as a private attribute.
+from keras.src.backend import KerasTensor, compute_output_spec, get_keras_mask, set_keras_mask
+from keras.src.losses.losses import LossFunctionWrapper  # a loss function as an object, as `compile` makes it
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
@@ -28,8 +27,11 @@ from mirrored_keras.replica.instances import replaced_on_instances
 __all__ = [
     "CompileLoss",
     "CompileMetrics",
+    "DotNotTrackScope",
     "Functional",
+    "LossFunctionWrapper",
     "get_keras_mask",
+    "set_keras_mask",
 ]
 
 #: owner -> names; owners are resolved by the test.
@@ -89,7 +91,13 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "functional": ("_inputs_struct", "_outputs_struct"),
     "sequential": ("_functional",),
     "compile_loss": ("_flat_losses", "_metrics"),
-    "compile_metrics": ("_user_metrics", "_user_weighted_metrics"),
+    "compile_metrics": (
+        "_user_metrics",
+        "_user_weighted_metrics",
+        "_flat_metrics",
+        "_flat_weighted_metrics",
+        "_flatten_y",
+    ),
     "function_metric": ("_fn",),
     "optimizer": ("_distribution_strategy", "_trainable_variables", "_iterations"),
     "accumulating_optimizer": ("_accumulated_gradients",),
@@ -249,6 +257,23 @@ def replace_compiled_parts(
 def replace_metric_function(metric: keras.metrics.MeanMetricWrapper, wrap: Any) -> None:
     """Wraps the function of a metric that Keras made around it."""
     metric._fn = wrap(metric._fn)
+
+
+def function_of_metric(metric: keras.metrics.MeanMetricWrapper) -> Any:
+    """Returns the function that a metric averages."""
+    return metric._fn
+
+
+def metrics_by_output(metrics: CompileMetrics, y_true: Any, y_pred: Any) -> list[tuple[Any, Any, Any]]:
+    """Returns `(metric, targets, predictions)` of each metric of a built container, output by output."""
+    y_true, y_pred = metrics._flatten_y(y_true), metrics._flatten_y(y_pred)
+    return [
+        (metric, one_y_true, one_y_pred)
+        for groups in (metrics._flat_metrics, metrics._flat_weighted_metrics)
+        for group, one_y_true, one_y_pred in zip(groups, y_true, y_pred, strict=False)  # as Keras pairs them
+        if group
+        for metric in group.metrics
+    ]
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:

@@ -25,10 +25,13 @@ DOCTESTS = [
     "mirrored_keras.conversion",
     "mirrored_keras.data.digits",
     "mirrored_keras.errors",
+    "mirrored_keras.gathering",
     "mirrored_keras.global_batch",
     "mirrored_keras.model",
     "mirrored_keras.replica.collective",
     "mirrored_keras.replica.devices",
+    "mirrored_keras.whole_batch_loss",
+    "mirrored_keras.whole_batch_metric",
 ]
 
 
