@@ -7,9 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import activity_losses, logs
+from mirrored_keras import activity_losses, logs, randomness
 from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
-from mirrored_keras.replica import feeding, private, splitting, stand_in
+from mirrored_keras.replica import collective, feeding, private, splitting, stand_in
 
 
 class StepRunner:
@@ -102,7 +102,7 @@ class StepRunner:
             data = data if self.map_data is None else self.map_data(*data)
             with self._around():
                 return strategy.run(_after(self._on_one_replica), args=(go, data))
-        global_rows = _global_rows(strategy, data)
+        rows_of_replicas = local_rows(strategy, data)
         fill = stand_in.applies_to(model, data)
         row_shapes = stand_in.row_shapes(strategy, data) if fill else []
 
@@ -115,19 +115,19 @@ class StepRunner:
             # a synchronised layer updates its state alike on all replicas, with rows or without
             changing = [*logs.metric_variables(model), *(private.layer_states(model) if fill else [])]
             before = stand_in.states_of(changing)
-            with GlobalBatch.of_step(x, model=model, rows=rows, global_rows=global_rows):
+            with batch_of(x, rows, model, rows_of_replicas) as batch, randomness.on_replica(model, batch, x):
                 outputs = self._noting_own_loss(data)
             stand_in.restored(changing, before, rows)
             states = [tf.convert_to_tensor(v.value) for v in logs.metric_variables(model)]
             return outputs, states, tf.convert_to_tensor(rows)
 
-        with self._around(), activity_losses.counted_once_per_row(model):
+        with self._around(), activity_losses.counted_once_per_row(model), randomness.on_all_replicas(model):
             results = strategy.run(_after(on_replica), args=(go, data))
         return logs.of_all_replicas(model, *results, own_loss=self.has_own_loss)
 
     def _on_one_replica(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        with GlobalBatch.of_step(x, model=self._model):
+        with GlobalBatch.of_step(x, model=self._model) as batch, randomness.on_replica(self._model, batch, x):
             return self._noting_own_loss(data)
 
     def _noting_own_loss(self, data):
@@ -155,14 +155,42 @@ class OwnLossLogs(dict):
     has_own_loss = True
 
 
-def _global_rows(strategy, data):
+def local_rows(strategy: tf.distribute.Strategy, data: Any) -> list[Any] | None:
+    """Returns the rows of every replica, without a reduction; `None` where other workers hold rows too.
+
+    Args:
+        strategy: The strategy.
+        data: `x`, `(x, y)` or `(x, y, sample_weight)` of all replicas.
+
+    Returns:
+        One count per replica, integers or scalar tensors.
+    """
     if private.in_multi_worker_mode(strategy):
-        return None  # other workers hold rows too: counted by a reduction in the replicas
+        return None
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-    leaf = next(part for part in keras.tree.flatten(x) if part is not None)
-    rows = [rows_of(part) for part in strategy.experimental_local_results(leaf)]
-    return (
-        sum(rows)
-        if all(isinstance(count, int) for count in rows)
-        else tf.add_n([tf.convert_to_tensor(r) for r in rows])
-    )
+    return [rows_of(part) for part in strategy.experimental_local_results(first_leaf(x))]
+
+
+def batch_of(x: Any, rows: Any, model: keras.Model, rows_of_replicas: list[Any] | None) -> GlobalBatch:
+    """Returns this replica's view of a batch whose rows have been counted.
+
+    Args:
+        x: Features of this replica.
+        rows: B.
+        model: The model.
+        rows_of_replicas: From `local_rows`.
+
+    Returns:
+        The `GlobalBatch` of the step.
+    """
+    if rows_of_replicas is None:
+        return GlobalBatch.of_step(x, model=model, rows=rows)
+    before = rows_of_replicas[: collective.replica_in_context()]
+    counts = {"first_row": _sum(before), "global_rows": _sum(rows_of_replicas)}
+    return GlobalBatch.of_step(x, model=model, rows=rows, **counts)
+
+
+def _sum(counts):
+    if all(isinstance(count, int) for count in counts):
+        return sum(counts)
+    return tf.add_n([tf.convert_to_tensor(count) for count in counts])

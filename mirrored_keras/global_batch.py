@@ -1,14 +1,15 @@
 """One replica's view of a global batch: the two calls that make a hand-written step exact."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from mirrored_keras import row_draws
 from mirrored_keras.loss_terms import term_of
-from mirrored_keras.replica import collective, update
+from mirrored_keras.replica import collective, seeds, update
 from mirrored_keras.replica.thread_state import own_tensors_kept
 from mirrored_keras.step import scale
 
@@ -53,6 +54,7 @@ class GlobalBatch:
     def __init__(self, data: Any):
         self._leaf = first_leaf(data)
         self._global_rows = None
+        self._first_row = None
         self._model = None
         self.num_replicas = collective.replicas_in_context()
         self.rows = _without_stand_in(rows_of(self._leaf))
@@ -61,7 +63,9 @@ class GlobalBatch:
         self.loss_was_computed = False
 
     @classmethod
-    def of_step(cls, data: Any, *, model: keras.Model, rows: Any = None, global_rows: Any = None) -> "GlobalBatch":
+    def of_step(
+        cls, data: Any, *, model: keras.Model, rows: Any = None, global_rows: Any = None, first_row: Any = None
+    ) -> "GlobalBatch":
         """Returns the batch of a step that the package runs itself.
 
         Args:
@@ -69,12 +73,13 @@ class GlobalBatch:
             model: The model; what its layers hold is kept apart between replicas.
             rows: B where `data` has a row that stands in for none, else `None`.
             global_rows: G when it is known already, else `None`.
+            first_row: `first_row` when it is known already, else `None`.
 
         Returns:
             A `GlobalBatch`.
         """
         batch = cls(data)
-        batch._model, batch._global_rows = model, global_rows
+        batch._model, batch._global_rows, batch._first_row = model, global_rows, first_row
         batch.rows = batch.rows if rows is None else rows
         return batch
 
@@ -112,6 +117,44 @@ class GlobalBatch:
     def global_rows(self) -> tf.Tensor | int:
         """G, the rows of the global batch on all replicas."""
         return self.sum_over_replicas([])[0]
+
+    @property
+    def first_row(self) -> tf.Tensor | int:
+        """Index of this replica's first row in the global batch: the rows of all replicas before it."""
+        if self.num_replicas == 1:
+            return 0
+        outer = self._outer()
+        if outer is not None:
+            return outer.first_row
+        if self._first_row is None:
+            replica = collective.replica_in_context()
+            with own_tensors_kept(self._model):
+                rows = collective.all_sum_small(tf.one_hot(replica, self.num_replicas, dtype=tf.int32) * self.rows)
+            self._first_row, self._global_rows = tf.reduce_sum(rows[:replica]), tf.reduce_sum(rows)
+        return self._first_row
+
+    def draw(self, function: Callable[[Any], Any]) -> Any:
+        """Returns random numbers for this replica's rows; with draws by row, those that one replica draws for them.
+
+        With draws by row, and in a loop without `fit`, `function` draws for all G rows with the same seed on
+        every replica, and this replica keeps its own: `batch.draw(lambda rows: keras.random.normal((rows, 8),
+        seed=self.seed_generator))`.
+
+        Args:
+            function: Takes a number of rows, which may be a tensor; returns a structure of tensors with as many.
+
+        Returns:
+            The structure with B rows; with the row that stands in for none on a replica without rows.
+        """
+        rows = rows_of(self._leaf)
+        draws = seeds.running()
+        if self.num_replicas == 1 or (draws is not None and not draws.by_row):
+            return function(rows)
+        own = seeds.Draws(by_row=True, local_rows=rows, first_row=self.first_row, global_rows=self.global_rows)
+        own.padded = True  # no layer that `function` calls need do it again
+        with seeds.drawing(own):
+            values = function(self.global_rows)
+        return row_draws.own_rows(values, own)
 
     def sum_over_replicas(self, values: Sequence[tf.Tensor | None]) -> tuple[Any, list[tf.Tensor | None]]:
         """Sums a few numbers and the row count over the replicas, together in one small reduction.

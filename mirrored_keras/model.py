@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras import own_step
+from mirrored_keras import randomness as random_draws
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
@@ -62,6 +63,8 @@ class DistributedModel(keras.Model):
     train_function: Any
     test_function: Any
     predict_function: Any
+    #: `compile`'s `randomness`.
+    randomness: str = "replica"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
         if private.is_functional_call(args, kwargs):
@@ -123,17 +126,34 @@ class DistributedModel(keras.Model):
         steps_per_execution: int = 1,
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
+        *,
+        randomness: str = "replica",
     ) -> None:
-        """Configures the model for training; arguments and defaults are those of `keras.Model.compile`.
+        """Configures the model for training; arguments and defaults are those of `keras.Model.compile`, and one more.
 
         May be called inside or outside the scope: what it makes by name (optimizer, losses, metrics) is
         made inside.
 
+        Args:
+            optimizer: As for `keras.Model.compile`, like all arguments but the last.
+            loss: See there.
+            loss_weights: See there.
+            metrics: See there.
+            weighted_metrics: See there.
+            run_eagerly: See there.
+            steps_per_execution: See there.
+            jit_compile: See there.
+            auto_scale_loss: See there.
+            randomness: What random layers draw on several replicas. "replica": every replica a stream of its
+                own. "row": for every row of the global batch what one replica draws for it.
+
         Raises:
-            SetupError: An optimizer or metric object was made outside the model's scope, or
-                `jit_compile=True` is asked for on several replicas.
+            SetupError: An optimizer or metric object was made outside the model's scope,
+                `jit_compile=True` is asked for on several replicas, or `randomness` is another word.
         """
+        random_draws.check_mode(randomness)
         scope.check_compile(self, optimizer=optimizer, metrics=(metrics, weighted_metrics), jit_compile=jit_compile)
+        self.randomness = randomness
         with self.distribute_strategy.scope():
             super().compile(
                 optimizer=optimizer,
@@ -158,6 +178,15 @@ class DistributedModel(keras.Model):
                 # inside a replica, where a hand-written loop first needs them, it is too late for slots
                 self._build_optimizer()
 
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns the serialised arguments of `compile`.
+
+        Returns:
+            Those of `keras.Model`, and `randomness` where it is not the default.
+        """
+        config = super().get_compile_config()
+        return {**config, "randomness": self.randomness} if config and self.randomness != "replica" else config
+
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles with what `get_compile_config` wrote, inside the scope.
 
@@ -176,6 +205,10 @@ class DistributedModel(keras.Model):
             build_optimizer(self.optimizer, self.trainable_variables)
 
     # -- the step, on one replica ----------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with random_draws.in_own_loop(self, (args, kwargs)):
+            return super().__call__(*args, **kwargs)
 
     def compute_loss(
         self,

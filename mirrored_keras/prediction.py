@@ -5,6 +5,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from mirrored_keras import randomness
+from mirrored_keras.execution import batch_of, local_rows
 from mirrored_keras.global_batch import first_leaf, rows_of
 from mirrored_keras.replica import feeding, splitting, stand_in
 from mirrored_keras.step import totals
@@ -50,14 +52,18 @@ class PredictRunner:
         data = feeding.none_for_empty_optionals(data)
         fill = stand_in.applies_to(self._model, data)
         row_shapes = stand_in.row_shapes(strategy, data) if fill else []
+        rows_of_replicas = local_rows(strategy, data)
 
         def on_replica(data):
             rows = rows_of(first_leaf(data))
             data = feeding.in_own_memory(stand_in.filled(data, rows, row_shapes) if fill else data)
-            outputs = self._model.predict_step(data)
+            batch = batch_of(data, rows, self._model, rows_of_replicas)
+            with randomness.on_replica(self._model, batch, data):
+                outputs = self._model.predict_step(data)
             return stand_in.first_rows(outputs, rows) if fill else outputs, tf.convert_to_tensor(rows)
 
-        outputs, rows = strategy.run(on_replica, args=(data,))
+        with randomness.on_all_replicas(self._model):
+            outputs, rows = strategy.run(on_replica, args=(data,))
         local = strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: _of_all_replicas(local(value), local(rows)), outputs)
 

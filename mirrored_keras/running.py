@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.class_weights import class_weight_map
-from mirrored_keras.replica import collective, feeding, scope
+from mirrored_keras.replica import collective, feeding, scope, seeds
 
 _BATCH_SIZES = ("batch_size", "validation_batch_size")
 _DATA = ("x", "validation_data")
@@ -44,7 +44,7 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
         if name in arguments:
             feeding.check_dataset(arguments[name])
             arguments[name] = feeding.without_trailing_none(arguments[name])
-    with _class_weight_in_step(model, arguments):
+    with _class_weight_in_step(model, arguments), seeds.one_unseeded_stream(model.distribute_strategy):
         yield arguments
 
 

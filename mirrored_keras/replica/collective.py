@@ -19,6 +19,13 @@ def replicas_in_context() -> int:
     return 1 if context is None else context.num_replicas_in_sync
 
 
+def replica_in_context() -> int:
+    """Returns r inside `strategy.run`, counted over all workers, and 0 outside replica context."""
+    context = tf.distribute.get_replica_context()
+    # a constant tensor, in graphs and eagerly
+    return 0 if context is None else int(tf.get_static_value(context.replica_id_in_sync_group))
+
+
 def all_sum(values: Sequence[Gradient]) -> list[Gradient]:
     """Returns the sums of gradients over all replicas: ALL_SUM of the contract.
 
