@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.global_batch import rows_of
 from mirrored_keras.replica import private
+from mirrored_keras.replica.rows import rows_of
 
 
 class CompiledMetrics(private.CompileMetrics):

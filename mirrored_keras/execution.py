@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras import activity_losses, logs, randomness
-from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.replica import collective, feeding, private, splitting, stand_in
+from mirrored_keras.replica.rows import first_leaf, rows_of
 
 
 class StepRunner:

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from mirrored_keras import row_draws
 from mirrored_keras.loss_terms import term_of
-from mirrored_keras.replica import collective, seeds, update
+from mirrored_keras.replica import collective, update
+from mirrored_keras.replica.rows import first_leaf, rows_of
 from mirrored_keras.replica.thread_state import own_tensors_kept
 from mirrored_keras.step import scale
 
@@ -127,34 +128,22 @@ class GlobalBatch:
         if outer is not None:
             return outer.first_row
         if self._first_row is None:
-            replica = collective.replica_in_context()
             with own_tensors_kept(self._model):
-                rows = collective.all_sum_small(tf.one_hot(replica, self.num_replicas, dtype=tf.int32) * self.rows)
-            self._first_row, self._global_rows = tf.reduce_sum(rows[:replica]), tf.reduce_sum(rows)
+                self._first_row, self._global_rows = collective.sums_before_and_of_all(self.rows)
         return self._first_row
 
     def draw(self, function: Callable[[Any], Any]) -> Any:
         """Returns random numbers for this replica's rows; with draws by row, those that one replica draws for them.
 
-        With draws by row, and in a loop without `fit`, `function` draws for all G rows with the same seed on
-        every replica, and this replica keeps its own: `batch.draw(lambda rows: keras.random.normal((rows, 8),
-        seed=self.seed_generator))`.
+        `batch.draw(lambda rows: keras.random.normal((rows, 8), seed=self.seed_generator))`
 
         Args:
             function: Takes a number of rows, which may be a tensor; returns a structure of tensors with as many.
 
         Returns:
-            The structure with B rows; with the row that stands in for none on a replica without rows.
+            The structure with the rows of this replica's data; one row where it stands in for none.
         """
-        rows = rows_of(self._leaf)
-        draws = seeds.running()
-        if self.num_replicas == 1 or (draws is not None and not draws.by_row):
-            return function(rows)
-        own = seeds.Draws(by_row=True, local_rows=rows, first_row=self.first_row, global_rows=self.global_rows)
-        own.padded = True  # no layer that `function` calls need do it again
-        with seeds.drawing(own):
-            values = function(self.global_rows)
-        return row_draws.own_rows(values, own)
+        return row_draws.drawn(function, self, rows_of(self._leaf))
 
     def sum_over_replicas(self, values: Sequence[tf.Tensor | None]) -> tuple[Any, list[tf.Tensor | None]]:
         """Sums a few numbers and the row count over the replicas, together in one small reduction.
@@ -322,42 +311,3 @@ def build_optimizer(optimizer: keras.optimizers.Optimizer, variables: Sequence[A
                 optimizer.build(variables)
 
     context.merge_call(build)
-
-
-def rows_of(value: Any) -> tf.Tensor | int:
-    """Returns the number of rows of a tensor: an int when it is known statically, else a scalar int32.
-
-    Args:
-        value: A dense, ragged or sparse tensor; a scalar counts as one row.
-
-    Returns:
-        B.
-    """
-    if isinstance(value, tf.RaggedTensor):
-        return tf.cast(value.nrows(), tf.int32)
-    if isinstance(value, tf.SparseTensor):
-        return tf.cast(value.dense_shape[0], tf.int32)
-    if not hasattr(value, "shape"):
-        value = tf.convert_to_tensor(value)
-    if len(value.shape) == 0:
-        return 1
-    static = value.shape[0]
-    return int(static) if static is not None else tf.shape(value)[0]
-
-
-def first_leaf(data: Any) -> Any:
-    """Returns the first tensor of a structure, by whose first dimension rows are counted.
-
-    Args:
-        data: A tensor or a structure of tensors; `None` parts are skipped.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        ValueError: There is none.
-    """
-    for leaf in keras.tree.flatten(data):
-        if leaf is not None:
-            return leaf
-    raise ValueError("A batch needs at least one tensor to count its rows by. Received: no tensor")

@@ -8,19 +8,20 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras import own_step
-from mirrored_keras import randomness as random_draws
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
 from mirrored_keras.functional import functional_variant, original_class
 from mirrored_keras.global_batch import GlobalBatch, build_optimizer
 from mirrored_keras.prediction import PredictRunner
+from mirrored_keras.random_model import RandomModel
+from mirrored_keras.randomness import check_mode as check_randomness
 from mirrored_keras.replica import private, scope, startup
 from mirrored_keras.running import prepared
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")
-class DistributedModel(keras.Model):
+class DistributedModel(RandomModel, keras.Model):
     """A `keras.Model` that trains on N replicas exactly as on one.
 
     With B_r rows on replica r and G = sum_r B_r rows in the global batch, a step minimises
@@ -63,8 +64,6 @@ class DistributedModel(keras.Model):
     train_function: Any
     test_function: Any
     predict_function: Any
-    #: `compile`'s `randomness`.
-    randomness: str = "replica"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
         if private.is_functional_call(args, kwargs):
@@ -151,7 +150,7 @@ class DistributedModel(keras.Model):
             SetupError: An optimizer or metric object was made outside the model's scope,
                 `jit_compile=True` is asked for on several replicas, or `randomness` is another word.
         """
-        random_draws.check_mode(randomness)
+        check_randomness(randomness)
         scope.check_compile(self, optimizer=optimizer, metrics=(metrics, weighted_metrics), jit_compile=jit_compile)
         self.randomness = randomness
         with self.distribute_strategy.scope():
@@ -178,15 +177,6 @@ class DistributedModel(keras.Model):
                 # inside a replica, where a hand-written loop first needs them, it is too late for slots
                 self._build_optimizer()
 
-    def get_compile_config(self) -> dict[str, Any]:
-        """Returns the serialised arguments of `compile`.
-
-        Returns:
-            Those of `keras.Model`, and `randomness` where it is not the default.
-        """
-        config = super().get_compile_config()
-        return {**config, "randomness": self.randomness} if config and self.randomness != "replica" else config
-
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles with what `get_compile_config` wrote, inside the scope.
 
@@ -205,10 +195,6 @@ class DistributedModel(keras.Model):
             build_optimizer(self.optimizer, self.trainable_variables)
 
     # -- the step, on one replica ----------------------------------------------------------------
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with random_draws.in_own_loop(self, (args, kwargs)):
-            return super().__call__(*args, **kwargs)
 
     def compute_loss(
         self,

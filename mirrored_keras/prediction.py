@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from mirrored_keras import randomness
 from mirrored_keras.execution import batch_of, local_rows
-from mirrored_keras.global_batch import first_leaf, rows_of
 from mirrored_keras.replica import feeding, splitting, stand_in
+from mirrored_keras.replica.rows import first_leaf, rows_of
 from mirrored_keras.step import totals
 
 

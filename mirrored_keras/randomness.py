@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from mirrored_keras import row_draws
 from mirrored_keras.errors import SetupError, message
-from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.replica import private, seeds
+from mirrored_keras.replica.rows import first_leaf, rows_of
 
 MODES = ("replica", "row")
 
@@ -75,6 +76,54 @@ def check_mode(randomness: Any) -> None:
                 'model.compile(..., randomness="row")',
             )
         )
+
+
+def state_of(model: keras.Model) -> list[list[int]]:
+    """Returns the states of all seed generators of a model, in the order of its layers, and of draws without a seed.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Pairs of integers; the last one is for draws without a seed, and empty if there was none yet.
+    """
+    unseeded = private.unseeded_generator()
+    return [seeds.state_of(generator) for generator in _generators(model)] + [
+        [] if unseeded is None else seeds.state_of(unseeded)
+    ]
+
+
+def set_state(model: keras.Model, states: Sequence[Sequence[int]]) -> None:
+    """Lets all seed generators go on from states, on every replica.
+
+    Args:
+        model: The model.
+        states: From `state_of`, of a model with the same layers, on any number of replicas.
+
+    Raises:
+        SetupError: There are not as many states as generators.
+    """
+    generators = _generators(model)
+    if len(states) != len(generators) + 1:
+        raise SetupError(
+            message(
+                "The random state of a model has one entry per seed generator, and one more.",
+                f"entries={len(states)}, seed generators={len(generators)}",
+                "other.set_random_state(model.get_random_state()), for two models with the same layers",
+            )
+        )
+    *own, unseeded = states
+    for generator, state in zip(generators, own, strict=True):
+        seeds.set_state(generator, state)
+    if unseeded:
+        outside = private.unseeded_generator() or keras.random.SeedGenerator(0, name="unseeded")
+        seeds.set_state(outside, unseeded)
+        private.set_unseeded_generator(outside)
+
+
+def _generators(model):
+    found = [generator for layer in private.all_layers(model) for generator in private.seed_generators_of(layer)]
+    return list({id(generator): generator for generator in found}.values())
 
 
 @contextlib.contextmanager

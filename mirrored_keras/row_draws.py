@@ -15,8 +15,6 @@ import tensorflow as tf
 from mirrored_keras.errors import SetupError, message
 from mirrored_keras.replica import seeds
 
-_RULE = "With draws by row, the first axis of what a random layer is given must be the rows of the batch."
-
 
 def run(layer: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Calls a layer on this replica's rows, with the draws that one replica would make for them.
@@ -52,6 +50,30 @@ def run(layer: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return own_rows(outputs, draws)
 
 
+def drawn(function: Callable[[Any], Any], batch: Any, rows: Any) -> Any:
+    """Calls a function that draws for a number of rows, for this replica's or for all, and returns this replica's.
+
+    It draws for all G rows, with the seed that every replica has, where draws are made by row and in a loop
+    without a `DistributedModel`.
+
+    Args:
+        function: Takes a number of rows.
+        batch: The `GlobalBatch`.
+        rows: Rows of this replica's data; 1 where a row of zeros stands in for none.
+
+    Returns:
+        What `function` returns, with `rows` rows.
+    """
+    draws = seeds.running()
+    if batch.num_replicas == 1 or (draws is not None and not draws.by_row):
+        return function(rows)
+    own = seeds.Draws(by_row=True, local_rows=rows, first_row=batch.first_row, global_rows=batch.global_rows)
+    own.padded = True  # layers that the function calls see all rows already
+    with seeds.drawing(own):
+        values = function(own.global_rows)
+    return own_rows(values, own)
+
+
 def own_rows(values: Any, draws: seeds.Draws) -> Any:
     """Cuts values for the rows of the global batch down to this replica's.
 
@@ -84,7 +106,7 @@ def _may_be_rows(leaf, draws, layer):
 
 def _message(layer, size, draws):
     return message(
-        _RULE,
+        "With draws by row, the first axis of what a random layer is given must be the rows of the batch.",
         f"layer={layer}, first axis={size}, rows of this replica={draws.local_rows}",
         "layer.draws_per_row = False if what the layer is given does not depend on the rows; else "
         'model.compile(..., randomness="replica")',

@@ -80,6 +80,20 @@ def all_sum_small(values: tf.Tensor) -> tf.Tensor:
     return context.merge_call(add, args=(values,))
 
 
+def sums_before_and_of_all(value: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the sum of a number over the replicas before this one, and over all.
+
+    Args:
+        value: An int32 number of this replica.
+
+    Returns:
+        Two scalars, as on a list of the replicas' numbers in order.
+    """
+    replicas, replica = replicas_in_context(), replica_in_context()
+    values = all_sum_small(tf.one_hot(replica, replicas, dtype=tf.int32) * value)
+    return tf.reduce_sum(values[:replica]), tf.reduce_sum(values)
+
+
 _CHECK_LOCK = threading.Lock()
 _CHECKED = "_mirrored_keras_collective_checked"
 _DEVICE_GROUPS: dict[str, tuple[str, ...]] = {}

@@ -146,9 +146,7 @@ class UnseededGenerator(keras.random.SeedGenerator):
         """
         self._seed = int(state[0])
         if list(state) != state_of(self):
-            with tf.init_scope():
-                for copy in _copies(self):
-                    copy.assign(state)
+            set_state(self, state)
 
 
 def state_of(generator: keras.random.SeedGenerator) -> list[int]:
@@ -162,6 +160,18 @@ def state_of(generator: keras.random.SeedGenerator) -> list[int]:
     """
     with tf.init_scope():
         return _copies(generator)[0].numpy().tolist()
+
+
+def set_state(generator: keras.random.SeedGenerator, state: Sequence[int]) -> None:
+    """Sets the state of a generator on all replicas, whatever strategy it was made under.
+
+    Args:
+        generator: The generator.
+        state: Two integers.
+    """
+    with tf.init_scope():
+        for copy in _copies(generator):
+            copy.assign(state)
 
 
 def _copies(generator):
@@ -210,6 +220,5 @@ def one_unseeded_stream(strategy: tf.distribute.Strategy) -> Iterator[None]:
     yield
     if generator.was_used:
         outside = private.unseeded_generator() or keras.random.SeedGenerator(0, name="unseeded")
-        for copy in _copies(outside):
-            copy.assign(state_of(generator))
+        set_state(outside, state_of(generator))
         private.set_unseeded_generator(outside)
