@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.global_batch import rows_of
 from mirrored_keras.replica import private
+from mirrored_keras.replica.rows import rows_of
 from mirrored_keras.whole_batch_metric import warn_where_states_do_not_add_up
 
 

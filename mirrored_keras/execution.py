@@ -7,12 +7,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import activity_losses, layer_states
+from mirrored_keras import activity_losses, layer_states, randomness
 from mirrored_keras.batch_norm import sound_statistics
-from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.logs import StepLogs, has_own_metrics, states_of_own_rows
 from mirrored_keras.pace import Pace
-from mirrored_keras.replica import feeding, private, splitting, stand_in
+from mirrored_keras.replica import collective, feeding, private, splitting, stand_in
+from mirrored_keras.replica.rows import first_leaf, rows_of
 from mirrored_keras.several_steps import SeveralSteps
 
 
@@ -129,7 +130,7 @@ class StepRunner:
             with self._around():
                 outputs = strategy.run(_after(self._on_one_replica), args=(go, data))
             return self._logs.own_values(outputs, None)
-        global_rows = _global_rows(strategy, data)
+        rows_of_replicas = local_rows(strategy, data)
         fill = stand_in.applies_to(model, data)
         row_shapes = stand_in.row_shapes(strategy, data) if fill else []
 
@@ -141,19 +142,23 @@ class StepRunner:
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
             metrics = states_of_own_rows(model)
             before = stand_in.states_of(metrics)
-            batch = GlobalBatch.of_step(x, model=model, rows=rows, global_rows=global_rows)
-            with layer_states.kept_alike(model, rows), batch:
+            batch = batch_of(x, rows, model, rows_of_replicas)
+            with layer_states.kept_alike(model, rows), batch, randomness.on_replica(model, batch, x):
                 outputs = self._noting_own_loss(data)
             stand_in.restored(metrics, before, rows)
             return outputs, tf.convert_to_tensor(rows)
 
-        with self._around(), activity_losses.counted_once_per_row(model), sound_statistics(model):
+        everywhere = (activity_losses.counted_once_per_row, sound_statistics, randomness.on_all_replicas)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._around())
+            for context in everywhere:
+                stack.enter_context(context(model))
             outputs, rows = strategy.run(_after(on_replica), args=(go, data))
         return self._logs.own_values(outputs, rows)
 
     def _on_one_replica(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        with GlobalBatch.of_step(x, model=self._model):
+        with GlobalBatch.of_step(x, model=self._model) as batch, randomness.on_replica(self._model, batch, x):
             return self._noting_own_loss(data)
 
     def _noting_own_loss(self, data):
@@ -181,14 +186,42 @@ class OwnLossLogs(dict):
     has_own_loss = True
 
 
-def _global_rows(strategy, data):
+def local_rows(strategy: tf.distribute.Strategy, data: Any) -> list[Any] | None:
+    """Returns the rows of every replica, without a reduction; `None` where other workers hold rows too.
+
+    Args:
+        strategy: The strategy.
+        data: `x`, `(x, y)` or `(x, y, sample_weight)` of all replicas.
+
+    Returns:
+        One count per replica, integers or scalar tensors.
+    """
     if private.in_multi_worker_mode(strategy):
-        return None  # other workers hold rows too: counted by a reduction in the replicas
+        return None
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-    leaf = next(part for part in keras.tree.flatten(x) if part is not None)
-    rows = [rows_of(part) for part in strategy.experimental_local_results(leaf)]
-    return (
-        sum(rows)
-        if all(isinstance(count, int) for count in rows)
-        else tf.add_n([tf.convert_to_tensor(r) for r in rows])
-    )
+    return [rows_of(part) for part in strategy.experimental_local_results(first_leaf(x))]
+
+
+def batch_of(x: Any, rows: Any, model: keras.Model, rows_of_replicas: list[Any] | None) -> GlobalBatch:
+    """Returns this replica's view of a batch whose rows have been counted.
+
+    Args:
+        x: Features of this replica.
+        rows: B.
+        model: The model.
+        rows_of_replicas: From `local_rows`.
+
+    Returns:
+        The `GlobalBatch` of the step.
+    """
+    if rows_of_replicas is None:
+        return GlobalBatch.of_step(x, model=model, rows=rows)
+    before = rows_of_replicas[: collective.replica_in_context()]
+    counts = {"first_row": _sum(before), "global_rows": _sum(rows_of_replicas)}
+    return GlobalBatch.of_step(x, model=model, rows=rows, **counts)
+
+
+def _sum(counts):
+    if all(isinstance(count, int) for count in counts):
+        return sum(counts)
+    return tf.add_n([tf.convert_to_tensor(count) for count in counts])

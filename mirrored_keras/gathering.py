@@ -7,8 +7,9 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import BatchError, SetupError, message
-from mirrored_keras.global_batch import GlobalBatch, first_leaf
+from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.replica import collective
+from mirrored_keras.replica.rows import first_leaf
 from mirrored_keras.replica.thread_state import own_tensors_kept
 
 

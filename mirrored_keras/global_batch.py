@@ -2,14 +2,16 @@
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from mirrored_keras import row_draws
 from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import collective, update
+from mirrored_keras.replica.rows import first_leaf, rows_of
 from mirrored_keras.replica.thread_state import own_tensors_kept
 from mirrored_keras.step import scale
 
@@ -57,6 +59,7 @@ class GlobalBatch:
     def __init__(self, data: Any):
         self._leaf = first_leaf(data)
         self._global_rows = None
+        self._first_row = None
         self._model = None
         self.num_replicas = collective.replicas_in_context()
         # whether these rows are all of the global batch: one replica, and not a piece of its rows
@@ -68,7 +71,9 @@ class GlobalBatch:
         self.loss_was_computed = False
 
     @classmethod
-    def of_step(cls, data: Any, *, model: keras.Model, rows: Any = None, global_rows: Any = None) -> "GlobalBatch":
+    def of_step(
+        cls, data: Any, *, model: keras.Model, rows: Any = None, global_rows: Any = None, first_row: Any = None
+    ) -> "GlobalBatch":
         """Returns the batch of a step that the package runs itself.
 
         Args:
@@ -76,12 +81,13 @@ class GlobalBatch:
             model: The model; what its layers hold is kept apart between replicas.
             rows: B where `data` has a row that stands in for none, else `None`.
             global_rows: G when it is known already, else `None`.
+            first_row: `first_row` when it is known already, else `None`.
 
         Returns:
             A `GlobalBatch`.
         """
         batch = cls(data)
-        batch._model, batch._global_rows = model, global_rows
+        batch._model, batch._global_rows, batch._first_row = model, global_rows, first_row
         batch.rows = batch.rows if rows is None else rows
         return batch
 
@@ -122,11 +128,29 @@ class GlobalBatch:
 
     @property
     def first_row(self) -> tf.Tensor | int:
-        """The number, in the global batch, of this replica's first row: the rows of all earlier replicas."""
+        """Index of this replica's first row in the global batch: the rows of all replicas before it."""
         if self.num_replicas == 1:
             return 0
-        with own_tensors_kept(self._model):
-            return collective.rows_before_and_in_all(tf.reshape(tf.cast(self.rows, tf.int32), [1]))[0][0]
+        outer = self._outer()
+        if outer is not None:
+            return outer.first_row
+        if self._first_row is None:
+            with own_tensors_kept(self._model):
+                self._first_row, self._global_rows = collective.sums_before_and_of_all(self.rows)
+        return self._first_row
+
+    def draw(self, function: Callable[[Any], Any]) -> Any:
+        """Returns random numbers for this replica's rows; with draws by row, those that one replica draws for them.
+
+        `batch.draw(lambda rows: keras.random.normal((rows, 8), seed=self.seed_generator))`
+
+        Args:
+            function: Takes a number of rows, which may be a tensor; returns a structure of tensors with as many.
+
+        Returns:
+            The structure with the rows of this replica's data; one row where it stands in for none.
+        """
+        return row_draws.drawn(function, self, rows_of(self._leaf))
 
     @property
     def model(self) -> keras.Model | None:
@@ -303,42 +327,3 @@ def build_optimizer(optimizer: keras.optimizers.Optimizer, variables: Sequence[A
                 optimizer.build(variables)
 
     context.merge_call(build)
-
-
-def rows_of(value: Any) -> tf.Tensor | int:
-    """Returns the number of rows of a tensor: an int when it is known statically, else a scalar int32.
-
-    Args:
-        value: A dense, ragged or sparse tensor; a scalar counts as one row.
-
-    Returns:
-        B.
-    """
-    if isinstance(value, tf.RaggedTensor):
-        return tf.cast(value.nrows(), tf.int32)
-    if isinstance(value, tf.SparseTensor):
-        return tf.cast(value.dense_shape[0], tf.int32)
-    if not hasattr(value, "shape"):
-        value = tf.convert_to_tensor(value)
-    if len(value.shape) == 0:
-        return 1
-    static = value.shape[0]
-    return int(static) if static is not None else tf.shape(value)[0]
-
-
-def first_leaf(data: Any) -> Any:
-    """Returns the first tensor of a structure, by whose first dimension rows are counted.
-
-    Args:
-        data: A tensor or a structure of tensors; `None` parts are skipped.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        ValueError: There is none.
-    """
-    for leaf in keras.tree.flatten(data):
-        if leaf is not None:
-            return leaf
-    raise ValueError("A batch needs at least one tensor to count its rows by. Received: no tensor")

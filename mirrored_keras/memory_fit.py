@@ -6,10 +6,11 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import SetupError, message
-from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.logs import metric_variables
 from mirrored_keras.micro_batches import gradients_in_pieces
 from mirrored_keras.replica import splitting, startup
+from mirrored_keras.replica.rows import first_leaf, rows_of
 
 
 def find_micro_batches(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> int:

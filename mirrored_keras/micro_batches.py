@@ -14,24 +14,26 @@ import tensorflow as tf
 from mirrored_keras import layer_states
 from mirrored_keras.errors import SetupError, message
 from mirrored_keras.forward_pass import loss_of, predictions_of
-from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.logs import states_of_own_rows
 from mirrored_keras.replica import collective, private, stand_in, update
+from mirrored_keras.replica.rows import first_leaf, rows_of
 from mirrored_keras.replica.thread_state import own_tensors_kept
 
 
-def check_micro_batches(value: Any, *, has_own_train_step: bool) -> int:
+def check_micro_batches(value: Any, *, has_own_train_step: bool, randomness: str) -> int:
     """Returns the number of pieces of a step.
 
     Args:
         value: What was given as `micro_batches`.
         has_own_train_step: Whether the model overrides `train_step`.
+        randomness: `compile`'s `randomness`.
 
     Returns:
         k, at least 1.
 
     Raises:
-        SetupError: It is no positive integer, or the model's own step would not know of it.
+        SetupError: It is no positive integer, the model's own step would not know of it, or draws are by row.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise SetupError(
@@ -47,6 +49,14 @@ def check_micro_batches(value: Any, *, has_own_train_step: bool) -> int:
                 "Micro-batches are those of the step of `DistributedModel`; an own `train_step` decides by itself.",
                 f"micro_batches={value}, with an own train_step",
                 "override compute_loss instead of train_step, or model.compile(..., micro_batches=1)",
+            )
+        )
+    if value > 1 and randomness == "row":
+        raise SetupError(
+            message(
+                "Draws by row are made once for all rows of the global batch, not for pieces of them.",
+                f'micro_batches={value}, randomness="row"',
+                'model.compile(..., micro_batches=1), or randomness="replica"',
             )
         )
     return value

@@ -9,20 +9,22 @@ import tensorflow as tf
 
 from mirrored_keras import layer_states, own_step
 from mirrored_keras.batch_norm import sound_statistics
+from mirrored_keras.compile_options import CompileOptions
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
 from mirrored_keras.forward_pass import loss_of, predictions_of
 from mirrored_keras.functional import functional_variant, original_class
 from mirrored_keras.global_batch import GlobalBatch, build_optimizer
-from mirrored_keras.micro_batches import check_micro_batches, gradients_in_pieces
+from mirrored_keras.micro_batches import gradients_in_pieces
 from mirrored_keras.prediction import PredictRunner
+from mirrored_keras.random_model import RandomModel
 from mirrored_keras.replica import private, scope, startup
 from mirrored_keras.running import CheckedRuns
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")
-class DistributedModel(CheckedRuns):
+class DistributedModel(RandomModel, CompileOptions, CheckedRuns):
     """A `keras.Model` that trains on N replicas exactly as on one.
 
     With B_r rows on replica r and G = sum_r B_r rows in the global batch, a step minimises
@@ -62,12 +64,8 @@ class DistributedModel(CheckedRuns):
     """
 
     # set by Keras' trainer, which has no types
-    train_function: Any
     test_function: Any
     predict_function: Any
-
-    chooses_steps_per_execution = False
-    _micro_batches = 1
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
         if private.is_functional_call(args, kwargs):
@@ -131,20 +129,33 @@ class DistributedModel(CheckedRuns):
         auto_scale_loss: bool = True,
         *,
         micro_batches: int = 1,
+        randomness: str = "replica",
     ) -> None:
-        """Configures the model for training; arguments and defaults are those of `keras.Model.compile`, and more.
+        """Configures the model for training; arguments and defaults are those of `keras.Model.compile`, and two more.
 
         May be called inside or outside the scope: what it makes by name (optimizer, losses, metrics) is
         made inside. `steps_per_execution="auto"` chooses the number of steps by the time they take, as long as
-        no callback looks at single batches. `micro_batches=k` trains a replica's rows in k pieces, with the
-        result of all rows at once and the memory of one piece.
+        no callback looks at single batches.
+
+        Args:
+            optimizer: As for `keras.Model.compile`, like all arguments but the last two.
+            loss: See there.
+            loss_weights: See there.
+            metrics: See there.
+            weighted_metrics: See there.
+            run_eagerly: See there.
+            steps_per_execution: See there.
+            jit_compile: See there.
+            auto_scale_loss: See there.
+            micro_batches: k, the number of pieces that a replica's rows are trained in.
+            randomness: What random layers draw on several replicas. "replica": every replica a stream of its
+                own. "row": for every row of the global batch what one replica draws for it.
 
         Raises:
-            SetupError: An optimizer or metric object was made outside the model's scope, or
-                `jit_compile=True` is asked for on several replicas.
+            SetupError: An optimizer or metric object was made outside the model's scope,
+                `jit_compile=True` is asked for on several replicas, or `randomness` is another word.
         """
-        self.chooses_steps_per_execution = steps_per_execution == "auto"
-        self._micro_batches = check_micro_batches(micro_batches, has_own_train_step=self.has_own_train_step)
+        self.keep_options(steps_per_execution=steps_per_execution, micro_batches=micro_batches, randomness=randomness)
         scope.check_compile(self, optimizer=optimizer, metrics=(metrics, weighted_metrics), jit_compile=jit_compile)
         with self.distribute_strategy.scope():
             super().compile(
@@ -169,15 +180,6 @@ class DistributedModel(CheckedRuns):
             if self.distribute_strategy.num_replicas_in_sync > 1:
                 # inside a replica, where a hand-written loop first needs them, it is too late for slots
                 self._build_optimizer()
-
-    def get_compile_config(self) -> dict[str, Any] | None:
-        """Returns the serialised arguments of `compile`, `None` if the model is not compiled."""
-        config = super().get_compile_config()
-        if config and self.chooses_steps_per_execution:
-            config["steps_per_execution"] = "auto"
-        if config and self.micro_batches > 1:
-            config["micro_batches"] = self.micro_batches
-        return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles with what `get_compile_config` wrote, inside the scope.
@@ -278,16 +280,6 @@ class DistributedModel(CheckedRuns):
             loss = loss_of(self, x, y, y_pred, sample_weight, training=False)
         private.loss_tracker(self).add(loss, batch)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-
-    @property
-    def micro_batches(self) -> int:
-        """Number of pieces that a replica's rows are trained in; may be set between two calls of `fit`."""
-        return self._micro_batches
-
-    @micro_batches.setter
-    def micro_batches(self, value: int) -> None:
-        self._micro_batches = check_micro_batches(value, has_own_train_step=self.has_own_train_step)
-        self.train_function = None
 
     # -- the step, on all replicas ---------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import layer_states
+from mirrored_keras import layer_states, randomness
 from mirrored_keras.batch_norm import sound_statistics
-from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.execution import batch_of, local_rows
 from mirrored_keras.replica import feeding, splitting, stand_in
+from mirrored_keras.replica.rows import first_leaf, rows_of
 from mirrored_keras.step import totals
 
 
@@ -52,16 +53,18 @@ class PredictRunner:
         data = feeding.none_for_empty_optionals(data)
         fill = stand_in.applies_to(model, data)
         row_shapes = stand_in.row_shapes(strategy, data) if fill else []
+        rows_of_replicas = local_rows(strategy, data)
 
         def on_replica(data):
             rows = rows_of(first_leaf(data))
             data = feeding.in_own_memory(stand_in.filled(data, rows, row_shapes) if fill else data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-            with layer_states.kept_alike(model, rows), GlobalBatch.of_step(x, model=model, rows=rows):
+            batch = batch_of(x, rows, model, rows_of_replicas)
+            with layer_states.kept_alike(model, rows), batch, randomness.on_replica(model, batch, x):
                 outputs = model.predict_step(data)
             return stand_in.first_rows(outputs, rows) if fill else outputs, tf.convert_to_tensor(rows)
 
-        with sound_statistics(model):
+        with sound_statistics(model), randomness.on_all_replicas(model):
             outputs, rows = strategy.run(on_replica, args=(data,))
         local = strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: _of_all_replicas(local(value), local(rows)), outputs)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from mirrored_keras import pace
 from mirrored_keras.class_weights import class_weight_map
-from mirrored_keras.replica import collective, feeding, scope
+from mirrored_keras.replica import collective, feeding, scope, seeds
 
 _BATCH_SIZES = ("batch_size", "validation_batch_size")
 _DATA = ("x", "validation_data")
@@ -48,7 +48,7 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
             arguments[name] = feeding.without_trailing_none(arguments[name])
     if method in ("fit", "evaluate") and model.compiled:
         _count_steps(model, method, arguments)
-    with _class_weight_in_step(model, arguments):
+    with _class_weight_in_step(model, arguments), seeds.one_unseeded_stream(model.distribute_strategy):
         yield arguments
 
 

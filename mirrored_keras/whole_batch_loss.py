@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from mirrored_keras.errors import SetupError, message
 from mirrored_keras.gathering import gather_rows
-from mirrored_keras.global_batch import GlobalBatch, first_leaf, rows_of
+from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import collective, private
+from mirrored_keras.replica.rows import first_leaf, rows_of
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")

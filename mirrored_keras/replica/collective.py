@@ -20,6 +20,13 @@ def replicas_in_context() -> int:
     return 1 if context is None else context.num_replicas_in_sync
 
 
+def replica_in_context() -> int:
+    """Returns r inside `strategy.run`, counted over all workers, and 0 outside replica context."""
+    context = tf.distribute.get_replica_context()
+    # a constant tensor, in graphs and eagerly
+    return 0 if context is None else int(tf.get_static_value(context.replica_id_in_sync_group))
+
+
 def all_sum(values: Sequence[Gradient]) -> list[Gradient]:
     """Returns the sums of gradients over all replicas: ALL_SUM of the contract.
 
@@ -154,6 +161,20 @@ def rows_before_and_in_all(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     counts = tf.cast(all_sum_small(own), tf.int32)
     earlier = tf.range(replicas) < replica
     return tf.reduce_sum(tf.where(earlier[:, None], counts, 0), axis=0), tf.reduce_sum(counts, axis=0)
+
+
+def sums_before_and_of_all(value: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the sum of a number over the replicas before this one, and over all.
+
+    Args:
+        value: An int32 number of this replica.
+
+    Returns:
+        Two scalars, as on a list of the replicas' numbers in order.
+    """
+    replicas, replica = replicas_in_context(), replica_in_context()
+    values = all_sum_small(tf.one_hot(replica, replicas, dtype=tf.int32) * value)
+    return tf.reduce_sum(values[:replica]), tf.reduce_sum(values)
 
 
 _CHECK_LOCK = threading.Lock()

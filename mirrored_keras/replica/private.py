@@ -15,8 +15,11 @@ import tensorflow as tf
 
 # A function run on shapes alone; the mask that rides on the prediction as a private attribute.
 from keras.src.backend import KerasTensor, compute_output_spec, get_keras_mask, set_keras_mask
+from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute  # unseeded draws
+from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell  # draws the masks of all recurrent cells
 from keras.src.losses.losses import LossFunctionWrapper  # a loss function as an object, as `compile` makes it
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
+from keras.src.random.seed_generator import make_default_seed  # the seed of a generator that is given none
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
@@ -31,6 +34,7 @@ __all__ = [
     "Functional",
     "LossFunctionWrapper",
     "get_keras_mask",
+    "make_default_seed",
     "set_keras_mask",
 ]
 
@@ -74,6 +78,8 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         # replaced on states of layers during a step: stock sums whole values, not what was added to them
         "_direct_assign",
     ),
+    # replaced on one cell, while replicas run: masks of rows out of a draw for the global batch
+    "keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell": ("_create_dropout_mask",),
 }
 
 #: Attributes that only exist on instances; the test builds one and looks.
@@ -86,6 +92,7 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
         "_call_has_training_arg",
         "_losses",
         "_loss_ids",
+        "_seed_generators",
         "_non_trainable_variables",
     ),
     "functional": ("_inputs_struct", "_outputs_struct"),
@@ -402,3 +409,57 @@ def update_averages(optimizer: keras.optimizers.Optimizer) -> None:
 
 def _unchanged(gradients_and_variables):
     return gradients_and_variables
+
+
+def seed_generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
+    """Returns the seed generators that a layer holds itself, not those of the layers below it."""
+    return list(layer._seed_generators)
+
+
+_UNSEEDED = "global_seed_generator"
+
+
+def unseeded_generator() -> keras.random.SeedGenerator | None:
+    """Returns this thread's generator of random operations without a seed, if there is one yet."""
+    return get_global_attribute(_UNSEEDED)
+
+
+def set_unseeded_generator(generator: keras.random.SeedGenerator | None) -> None:
+    """Sets this thread's generator of random operations without a seed."""
+    set_global_attribute(_UNSEEDED, generator)
+
+
+def mask_drawing_of(layer: keras.layers.Layer) -> tuple[str, Callable[..., Any]] | None:
+    """Returns name and method by which a recurrent cell draws its dropout masks; `None` for other layers."""
+    return ("_create_dropout_mask", layer._create_dropout_mask) if isinstance(layer, DropoutRNNCell) else None
+
+
+_REPLACED: dict[tuple[int, str], int] = {}
+
+
+@contextlib.contextmanager
+def replaced_methods(replacements: Sequence[tuple[Any, str, Callable[..., Any]]]) -> Iterator[None]:
+    """Replaces methods on single instances while replicas run.
+
+    Counted, because replicas that make a step by hand enter and leave in threads of their own.
+
+    Args:
+        replacements: `(instance, name of a method, wrap)`; `wrap` takes the bound method it replaces.
+
+    Yields:
+        Nothing.
+    """
+    keys = [(id(owner), name) for owner, name, _ in replacements]
+    with _LOCK:
+        for key, (owner, name, wrap) in zip(keys, replacements, strict=True):
+            if key not in _REPLACED:
+                owner.__dict__[name] = wrap(getattr(owner, name))
+            _REPLACED[key] = _REPLACED.get(key, 0) + 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            for key, (owner, name, _) in zip(keys, replacements, strict=True):
+                _REPLACED[key] -= 1
+                if not _REPLACED[key]:
+                    del _REPLACED[key], owner.__dict__[name]

@@ -1,0 +1,66 @@
+"""What `DistributedModel.compile` takes beside the arguments of `keras.Model.compile`."""
+
+from typing import Any
+
+import keras
+
+from mirrored_keras.micro_batches import check_micro_batches
+from mirrored_keras.randomness import check_mode
+
+
+class CompileOptions(keras.Model):
+    """Keeps, checks and serialises the options of `compile` that Keras does not know."""
+
+    # set by Keras' trainer, which has no types
+    train_function: Any
+
+    #: `compile`'s `randomness`.
+    randomness: str = "replica"
+    #: Whether `compile` was given `steps_per_execution="auto"`.
+    chooses_steps_per_execution = False
+    _micro_batches = 1
+
+    @property
+    def has_own_train_step(self) -> bool:
+        """Whether a subclass overrides `train_step`."""
+        raise NotImplementedError
+
+    @property
+    def micro_batches(self) -> int:
+        """Number of pieces that a replica's rows are trained in; may be set between two calls of `fit`."""
+        return self._micro_batches
+
+    @micro_batches.setter
+    def micro_batches(self, value: int) -> None:
+        own = self.has_own_train_step
+        self._micro_batches = check_micro_batches(value, has_own_train_step=own, randomness=self.randomness)
+        self.train_function = None
+
+    def keep_options(self, *, steps_per_execution: Any, micro_batches: Any, randomness: Any) -> None:
+        """Keeps what `compile` was given.
+
+        Args:
+            steps_per_execution: A number or "auto".
+            micro_batches: k.
+            randomness: "replica" or "row".
+
+        Raises:
+            SetupError: An option is none of these, or they do not go together.
+        """
+        check_mode(randomness)
+        self.randomness = randomness
+        self.chooses_steps_per_execution = steps_per_execution == "auto"
+        self.micro_batches = micro_batches
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """Returns the serialised arguments of `compile`, `None` if the model is not compiled."""
+        config = super().get_compile_config()
+        if not config:
+            return config
+        if self.chooses_steps_per_execution:
+            config["steps_per_execution"] = "auto"
+        if self.micro_batches > 1:
+            config["micro_batches"] = self.micro_batches
+        if self.randomness != "replica":
+            config["randomness"] = self.randomness
+        return config
