@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras import pace
+from mirrored_keras import generators, pace
 from mirrored_keras.class_weights import class_weight_map
 from mirrored_keras.replica import collective, feeding, scope, seeds
 
@@ -46,6 +46,8 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
         if name in arguments:
             feeding.check_dataset(arguments[name])
             arguments[name] = feeding.without_trailing_none(arguments[name])
+    if method == "fit":
+        generators.readable_again(arguments)
     if method in ("fit", "evaluate") and model.compiled:
         _count_steps(model, method, arguments)
     with _class_weight_in_step(model, arguments), seeds.one_unseeded_stream(model.distribute_strategy):
