@@ -6,11 +6,22 @@ import pytest
 import tensorflow as tf
 
 from mirrored_keras import DistributedModel, GlobalBatch
+from mirrored_keras.replica import private
 from model.regression import assert_same_weights, made_under
 
 LAYERS = keras.layers
 X = np.random.default_rng(3).uniform(size=(7, 6)).astype("float32")
 Y = X.sum(axis=1, keepdims=True)
+
+
+def start_again(seed):
+    keras.utils.set_random_seed(seed)
+    private.set_unseeded_generator(None)  # Keras 3.12 goes on with the old one
+
+
+def made(replicas, make):
+    start_again(1)
+    return made_under(replicas, make)
 
 
 class InTraining(LAYERS.Layer):
@@ -45,7 +56,7 @@ def predictor(layer, base=DistributedModel, **compiled):
 
 def drawn(layer, replicas, rows=4, **compiled):
     """What two batches of ones become: on R replicas, `rows // R` rows each."""
-    model = made_under(replicas, predictor(layer, **compiled))
+    model = made(replicas, predictor(layer, **compiled))
     return model.predict(np.ones((2 * rows, 6), "float32"), batch_size=rows, verbose=0)
 
 
@@ -61,7 +72,7 @@ def trainer(layer, base=DistributedModel, **compiled):
 
 
 def fitted(make, replicas, epochs=2):
-    model = made_under(replicas, make)
+    model = made(replicas, make)
     model.fit(X, Y, batch_size=3, epochs=epochs, shuffle=False, verbose=0)
     return model
 
@@ -132,21 +143,21 @@ def test_training_is_reproducible():
 
 
 def test_a_new_seed_starts_draws_without_a_seed_again():
-    model = made_under(2, predictor(lambda: Unseeded(UNSEEDED["keras.random"])))
+    model = made(2, predictor(lambda: Unseeded(UNSEEDED["keras.random"])))
     ones = np.ones((4, 6), "float32")
     results = []
     for seed in (1, 1, 2):
-        keras.utils.set_random_seed(seed)
+        start_again(seed)
         results.append(model.predict(ones, verbose=0))
     np.testing.assert_array_equal(results[0], results[1])
     assert not np.array_equal(results[0], results[2])
 
 
 def test_strategies_take_turns_with_one_stream_without_a_seed():
-    models = [made_under(count, predictor(lambda: Unseeded(UNSEEDED["keras.random"]))) for count in (2, 3)]
-    keras.utils.set_random_seed(1)
+    models = [made(count, predictor(lambda: Unseeded(UNSEEDED["keras.random"]))) for count in (2, 3)]
+    start_again(1)
     results = [models[index].predict(np.ones((1, 6), "float32"), verbose=0) for index in (0, 1, 0)]
-    keras.utils.set_random_seed(1)
+    start_again(1)
     expected = [1 + np.asarray(keras.random.normal((1, 6))) for _ in range(3)]
     np.testing.assert_allclose(results, expected, atol=1e-6)
 
@@ -185,7 +196,7 @@ def test_own_step_draws_streams_of_their_own():
 @pytest.mark.parametrize("randomness", ["replica", "row"])
 def test_loop_without_fit(randomness):
     def after_two_steps(replicas):
-        model = made_under(replicas, trainer(RANDOM["Dropout"], Generator, randomness=randomness))
+        model = made(replicas, trainer(RANDOM["Dropout"], Generator, randomness=randomness))
         strategy = model.distribute_strategy
         for batch in strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)):
             tf.function(lambda data: strategy.run(model.train_step, args=(data,)))(batch)
