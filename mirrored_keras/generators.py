@@ -1,8 +1,9 @@
 """Python generators as data: they can be read once, and `fit` may need more batches than they have."""
 
+import itertools
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -15,7 +16,10 @@ KEPT_BYTES = 2**28
 
 
 def readable_again(arguments: dict[str, Any]) -> None:
-    """Lets generators that are too short for `fit` start again from the batches that they gave.
+    """Lets `fit` read generators as often as it needs to.
+
+    Training starts again from the kept batches of a generator that is too short. Validation reads the same
+    batches in every epoch, from memory: Keras starts a new iterator each time, and batches are lost.
 
     Args:
         arguments: The arguments of `fit` by name; generators in it are replaced.
@@ -24,20 +28,35 @@ def readable_again(arguments: dict[str, Any]) -> None:
         BatchError: Several epochs are asked for, without `steps_per_epoch`: a generator that ends has nothing
             for the second one.
     """
-    for name, steps in (("x", "steps_per_epoch"), ("validation_data", "validation_steps")):
-        if not isinstance(arguments.get(name), types.GeneratorType):
-            continue
-        if arguments.get(steps) is not None:
-            arguments[name] = _endless(arguments[name])
-        elif arguments.get("epochs", 1) - arguments.get("initial_epoch", 0) > 1:
-            raise BatchError(
-                message(
-                    "A generator can be read once: after the first epoch nothing is left of it.",
-                    f"{name}=a generator, epochs={arguments['epochs']}, {steps}=None",
-                    f"model.fit(..., epochs={arguments['epochs']}, {steps}=100), or "
-                    "tf.data.Dataset.from_generator(function, output_signature=...)",
-                )
+    validation = arguments.get("validation_data")
+    if isinstance(validation, types.GeneratorType):
+        arguments["validation_data"] = _Kept(itertools.islice(validation, arguments.get("validation_steps")))
+    if not isinstance(arguments.get("x"), types.GeneratorType):
+        return
+    epochs = arguments.get("epochs", 1) - arguments.get("initial_epoch", 0)
+    if arguments.get("steps_per_epoch") is not None:
+        arguments["x"] = _endless(arguments["x"])
+    elif epochs > 1:
+        raise BatchError(
+            message(
+                "A generator can be read once: after the first epoch nothing is left of it.",
+                f"x=a generator, epochs={epochs}, steps_per_epoch=None",
+                f"model.fit(..., epochs={epochs}, steps_per_epoch=100), or "
+                "tf.data.Dataset.from_generator(function, output_signature=...)",
             )
+        )
+
+
+class _Kept(keras.utils.PyDataset):
+    def __init__(self, batches: Iterable[Any]):
+        super().__init__()
+        self._batches = [keras.tree.map_structure(_copy, batch) for batch in batches]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._batches[index]
 
 
 def _endless(generator: Iterator[Any]) -> Iterator[Any]:

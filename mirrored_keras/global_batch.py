@@ -136,7 +136,8 @@ class GlobalBatch:
             return outer.first_row
         if self._first_row is None:
             with own_tensors_kept(self._model):
-                self._first_row, self._global_rows = collective.sums_before_and_of_all(self.rows)
+                before, total = collective.rows_before_and_in_all(tf.reshape(tf.cast(self.rows, tf.int32), [1]))
+            self._first_row, self._global_rows = before[0], total[0]
         return self._first_row
 
     def draw(self, function: Callable[[Any], Any]) -> Any:

@@ -69,7 +69,7 @@ def _try(model, data, count):
     kept = [*model.non_trainable_variables, *metric_variables(model)]
     before = [variable.numpy() for variable in kept]
 
-    @tf.function
+    @tf.function(autograph=False)
     def run(data):
         def on_replica(data):
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)

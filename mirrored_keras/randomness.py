@@ -12,6 +12,7 @@ from mirrored_keras import row_draws
 from mirrored_keras.errors import SetupError, message
 from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.replica import private, seeds
+from mirrored_keras.replica.instances import replaced_methods
 from mirrored_keras.replica.rows import first_leaf, rows_of
 
 MODES = ("replica", "row")
@@ -153,7 +154,7 @@ def on_all_replicas(model: keras.Model) -> Iterator[None]:
             replacements.append((layer, masks[0], functools.partial(_by_row, layer)))
         elif declared or isinstance(layer, ROW_BY_ROW):
             replacements.append((layer, "call", functools.partial(_by_row, layer)))
-    with private.replaced_methods(replacements):
+    with replaced_methods(replacements):
         yield
 
 

@@ -163,20 +163,6 @@ def rows_before_and_in_all(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.reduce_sum(tf.where(earlier[:, None], counts, 0), axis=0), tf.reduce_sum(counts, axis=0)
 
 
-def sums_before_and_of_all(value: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the sum of a number over the replicas before this one, and over all.
-
-    Args:
-        value: An int32 number of this replica.
-
-    Returns:
-        Two scalars, as on a list of the replicas' numbers in order.
-    """
-    replicas, replica = replicas_in_context(), replica_in_context()
-    values = all_sum_small(tf.one_hot(replica, replicas, dtype=tf.int32) * value)
-    return tf.reduce_sum(values[:replica]), tf.reduce_sum(values)
-
-
 _CHECK_LOCK = threading.Lock()
 _CHECKED = "_mirrored_keras_collective_checked"
 _DEVICE_GROUPS: dict[str, tuple[str, ...]] = {}
@@ -221,7 +207,7 @@ def check_collective(strategy: tf.distribute.Strategy) -> None:
 
 
 def _probe(strategy):
-    @tf.function
+    @tf.function(autograph=False)
     def probe():
         def on_replica():
             replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)

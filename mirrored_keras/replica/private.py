@@ -432,34 +432,3 @@ def set_unseeded_generator(generator: keras.random.SeedGenerator | None) -> None
 def mask_drawing_of(layer: keras.layers.Layer) -> tuple[str, Callable[..., Any]] | None:
     """Returns name and method by which a recurrent cell draws its dropout masks; `None` for other layers."""
     return ("_create_dropout_mask", layer._create_dropout_mask) if isinstance(layer, DropoutRNNCell) else None
-
-
-_REPLACED: dict[tuple[int, str], int] = {}
-
-
-@contextlib.contextmanager
-def replaced_methods(replacements: Sequence[tuple[Any, str, Callable[..., Any]]]) -> Iterator[None]:
-    """Replaces methods on single instances while replicas run.
-
-    Counted, because replicas that make a step by hand enter and leave in threads of their own.
-
-    Args:
-        replacements: `(instance, name of a method, wrap)`; `wrap` takes the bound method it replaces.
-
-    Yields:
-        Nothing.
-    """
-    keys = [(id(owner), name) for owner, name, _ in replacements]
-    with _LOCK:
-        for key, (owner, name, wrap) in zip(keys, replacements, strict=True):
-            if key not in _REPLACED:
-                owner.__dict__[name] = wrap(getattr(owner, name))
-            _REPLACED[key] = _REPLACED.get(key, 0) + 1
-    try:
-        yield
-    finally:
-        with _LOCK:
-            for key, (owner, name, _) in zip(keys, replacements, strict=True):
-                _REPLACED[key] -= 1
-                if not _REPLACED[key]:
-                    del _REPLACED[key], owner.__dict__[name]

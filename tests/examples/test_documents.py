@@ -27,6 +27,7 @@ DOCTESTS = [
     "mirrored_keras.errors",
     "mirrored_keras.gathering",
     "mirrored_keras.global_batch",
+    "mirrored_keras.memory_fit",
     "mirrored_keras.model",
     "mirrored_keras.replica.collective",
     "mirrored_keras.replica.devices",
