@@ -58,8 +58,7 @@ WEIGHTED = {
     "function": lambda: correlation,
     "sum": lambda: Ranking(reduction="sum"),
     "mean": lambda: Ranking(reduction="mean"),
-    "weighted mean": lambda: Ranking(reduction="mean_with_sample_weight"),
-    "unreduced": lambda: Ranking(reduction=None),
+    "weighted_mean": lambda: Ranking(reduction="mean_with_sample_weight"),
 }
 
 
@@ -71,9 +70,24 @@ def test_dice_per_column():
     assert_trains_as_one(to_masks(lambda: GlobalBatchLoss(losses.Dice(axis=0))), [4], (X, MASKS))
 
 
-@pytest.mark.parametrize("name", WEIGHTED)
-def test_with_weights(name):
-    assert_trains_as_one(to_masks(lambda: GlobalBatchLoss(WEIGHTED[name]())), [3], (X, MASKS), sample_weight=WEIGHTS)
+def test_with_weights():
+    """One output for each loss, with weights of its own."""
+
+    def make():
+        inputs = keras.Input((4,))
+        hidden = keras.layers.Dense(6, activation="tanh")(inputs)
+        outputs = {name: keras.layers.Dense(5, activation="sigmoid", name=name)(hidden) for name in WEIGHTED}
+        model = DistributedModel(inputs, outputs)
+        model.compile("adam", loss={name: GlobalBatchLoss(loss()) for name, loss in WEIGHTED.items()})
+        return model
+
+    weights = {name: np.roll(WEIGHTS, 3 * i) for i, name in enumerate(WEIGHTED)}
+    assert_trains_as_one(make, [4], (X, dict.fromkeys(WEIGHTED, MASKS)), sample_weight=weights)
+
+
+def test_unreduced_with_weights():
+    make = to_masks(lambda: GlobalBatchLoss(Ranking(reduction=None)))
+    assert_trains_as_one(make, [3], (X, MASKS), sample_weight=WEIGHTS)
 
 
 def test_circle_with_integer_labels():
@@ -89,7 +103,7 @@ def test_a_mean_over_rows_stays_one():
 @pytest.mark.parametrize("loss", [losses.Dice, lambda: Ranking(reduction=None)])
 def test_eagerly(loss):
     make = to_masks(lambda: GlobalBatchLoss(loss()), run_eagerly=True)
-    assert_trains_as_one(make, [4], (X, MASKS), epochs=1)
+    assert_trains_as_one(make, [4], (X[:5], MASKS[:5]), epochs=1)  # 2, 2, 1 and 0 rows
 
 
 def test_one_of_two_outputs():
@@ -167,15 +181,15 @@ class OwnRowsOnly(TwoTowers):
         return loss
 
 
-@pytest.mark.parametrize("base", [TwoTowers, OwnRowsOnly])
-def test_contrastive_loss(base):
+@pytest.mark.parametrize(("base", "replicas"), [(TwoTowers, 2), (TwoTowers, 4), (OwnRowsOnly, 3)])
+def test_contrastive_loss(base, replicas):
     def make():
         model = base()
         model(np.zeros((1, 4)))
         model.compile(keras.optimizers.Adam(0.05))
         return model
 
-    assert_trains_as_one(make, [2, 4], (X, LABELS))
+    assert_trains_as_one(make, [replicas], (X, LABELS))
 
 
 def test_gathered_rows_and_their_gradients():
