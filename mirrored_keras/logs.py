@@ -149,7 +149,16 @@ def _metrics_result(model, states):
             combined[index] = states[index][0]
     # metrics compute their result from their variables, or return one; here they see the sums instead
     with keras.StatelessScope(state_mapping=list(zip(variables, combined, strict=True))):
-        return keras.tree.map_structure(tf.convert_to_tensor, dict(model.get_metrics_result()))
+        return keras.tree.map_structure(value_of, dict(model.get_metrics_result()))
+
+
+def value_of(result: Any) -> Any:
+    """Returns a variable's value, as the scope around has it, and anything else as it is.
+
+    Args:
+        result: What a metric returned as its result.
+    """
+    return tf.convert_to_tensor(result) if isinstance(result, keras.Variable) else result
 
 
 def _reduce(model, structure, rows):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from mirrored_keras.errors import SetupError, message
 from mirrored_keras.gathering import gather_rows
+from mirrored_keras.logs import value_of
 from mirrored_keras.replica import private
 
 
@@ -92,7 +93,7 @@ class GlobalBatchMetric(keras.metrics.Metric):
         """Returns what the metric computes from the state."""
         with keras.StatelessScope(state_mapping=list(zip(self.metric.variables, self._states, strict=True))):
             # a result may be a variable: read it here, where it stands for the state
-            return keras.tree.map_structure(tf.convert_to_tensor, self.metric.result())
+            return keras.tree.map_structure(value_of, self.metric.result())
 
     def reset_state(self) -> None:
         """Puts the state back to where the metric starts."""

@@ -34,12 +34,17 @@ def trained(make, replicas, data, **fit):
     return start, model.get_weights(), history, seen.seen, evaluation
 
 
-def assert_trains_as_one(make, counts, data, **fit):
+# Up to 3.12 Keras adds 1e-7 to the number of unmasked elements on one replica; a loss may make a mask itself (Circle).
+MASKS_ADD = 2e-7 if tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13) else 0.0
+
+
+def assert_trains_as_one(make, counts, data, *, masked=False, **fit):
     """Compares each number of replicas with one; fails, too, where nothing was trained."""
     start, weights, history, batches, evaluation = trained(make, None, data, **fit)
     assert max(np.max(np.abs(a - b)) for a, b in zip(start, weights, strict=True)) > 1e-4, "nothing was trained"
     assert all(len({str(logs[name]) for logs in batches}) > 1 for name in batches[0]), "a number never changes"
     allowed = tolerances.weights(len(history["loss"]) * -(-len(data[0]) // BATCH), keras.config.floatx())
+    allowed = max(allowed, MASKS_ADD) if masked else allowed
     for replicas in counts:
         _, *many = trained(make, replicas, data, **fit)
         assert_within(weights_error(weights, many[0], start), allowed, f"weights of {replicas} replicas")
