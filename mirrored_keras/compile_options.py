@@ -18,6 +18,8 @@ class CompileOptions(keras.Model):
     randomness: str = "replica"
     #: Whether `compile` was given `steps_per_execution="auto"`.
     chooses_steps_per_execution = False
+    #: Descriptions of the data that model and losses were tried on since `compile`.
+    seen_data_shapes: tuple[str, ...] = ()
     _micro_batches = 1
 
     @property
@@ -51,6 +53,7 @@ class CompileOptions(keras.Model):
         self.randomness = randomness
         self.chooses_steps_per_execution = steps_per_execution == "auto"
         self.micro_batches = micro_batches
+        self.seen_data_shapes = ()
 
     def get_compile_config(self) -> dict[str, Any] | None:
         """Returns the serialised arguments of `compile`, `None` if the model is not compiled."""

@@ -127,7 +127,7 @@ class StepRunner:
         strategy = model.distribute_strategy
         if strategy.num_replicas_in_sync == 1:
             data = data if self.map_data is None else self.map_data(*data)
-            with self._around():
+            with self._around(), activity_losses.counted_once_per_row(model):
                 outputs = strategy.run(_after(self._on_one_replica), args=(go, data))
             return self._logs.own_values(outputs, None)
         rows_of_replicas = local_rows(strategy, data)

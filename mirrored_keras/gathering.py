@@ -49,15 +49,7 @@ def gather_rows(values: Any) -> Any:
         >>> model.compile("sgd")
         >>> history = model.fit(tf.ones((4, 3)), verbose=0)
     """
-    active = GlobalBatch.active()
-    if active is not None and active.is_piece:
-        raise SetupError(
-            message(
-                "The rows of the global batch are not all there while a piece of it is trained.",
-                "gather_rows, GlobalBatchLoss or GlobalBatchMetric in a step with micro-batches",
-                "model.compile(..., micro_batches=1)",
-            )
-        )
+    check_all_rows_are_there("gather_rows or GlobalBatchMetric")
     leaves = [leaf for leaf in keras.tree.flatten(values) if leaf is not None]
     if not leaves or collective.replicas_in_context() == 1:
         return values
@@ -76,6 +68,26 @@ def gather_rows(values: Any) -> Any:
         for rows, leaf in zip(_summed(padded, model), leaves, strict=True)
     )
     return keras.tree.map_structure(lambda leaf: None if leaf is None else next(gathered), values)
+
+
+def check_all_rows_are_there(user: str) -> None:
+    """Refuses, on any number of replicas, what needs all rows while a step trains a piece of them.
+
+    Args:
+        user: What needs them, for the message.
+
+    Raises:
+        SetupError: The running step trains in micro-batches.
+    """
+    active = GlobalBatch.active()
+    if active is not None and active.is_piece:
+        raise SetupError(
+            message(
+                "The rows of the global batch are not all there while a piece of it is trained.",
+                f"{user} in a step with micro-batches",
+                "model.compile(..., micro_batches=1)",
+            )
+        )
 
 
 def _check(leaf):

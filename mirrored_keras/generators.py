@@ -26,11 +26,11 @@ def readable_again(arguments: dict[str, Any]) -> None:
 
     Raises:
         BatchError: Several epochs are asked for, without `steps_per_epoch`: a generator that ends has nothing
-            for the second one.
+            for the second one; or a validation generator is long, without `validation_steps`.
     """
     validation = arguments.get("validation_data")
     if isinstance(validation, types.GeneratorType):
-        arguments["validation_data"] = _Kept(itertools.islice(validation, arguments.get("validation_steps")))
+        arguments["validation_data"] = _Kept(validation, arguments.get("validation_steps"))
     if not isinstance(arguments.get("x"), types.GeneratorType):
         return
     epochs = arguments.get("epochs", 1) - arguments.get("initial_epoch", 0)
@@ -48,9 +48,22 @@ def readable_again(arguments: dict[str, Any]) -> None:
 
 
 class _Kept(keras.utils.PyDataset):
-    def __init__(self, batches: Iterable[Any]):
+    def __init__(self, batches: Iterable[Any], count: int | None):
         super().__init__()
-        self._batches = [keras.tree.map_structure(_copy, batch) for batch in batches]
+        self._batches = []
+        size = 0
+        for batch in itertools.islice(batches, count):
+            self._batches.append(keras.tree.map_structure(_copy, batch))
+            size += _size(batch)
+            if count is None and size > KEPT_BYTES:
+                raise BatchError(
+                    message(
+                        "A validation generator is kept in memory, to its end or as far as `validation_steps`.",
+                        f"validation_steps=None, and more than {KEPT_BYTES} bytes after {len(self._batches)} batches",
+                        "model.fit(..., validation_steps=100), or "
+                        "tf.data.Dataset.from_generator(function, output_signature=...)",
+                    )
+                )
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -65,7 +78,7 @@ def _endless(generator: Iterator[Any]) -> Iterator[Any]:
     for batch in generator:
         count += 1
         if kept is not None:
-            size += sum(getattr(leaf, "nbytes", 0) for leaf in keras.tree.flatten(batch) if leaf is not None)
+            size += _size(batch)
             # a copy: the generator may fill the same array again
             if size > KEPT_BYTES:
                 kept = None
@@ -81,6 +94,10 @@ def _endless(generator: Iterator[Any]) -> Iterator[Any]:
     )
     while True:
         yield from kept
+
+
+def _size(batch):
+    return sum(getattr(leaf, "nbytes", 0) for leaf in keras.tree.flatten(batch) if leaf is not None)
 
 
 def _copy(leaf):

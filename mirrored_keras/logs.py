@@ -80,7 +80,7 @@ class StepLogs:
         Returns:
             One value per leaf, reduced over the replicas.
         """
-        names = set(self._metrics()) if self._reads_metrics and isinstance(outputs, dict) else set()
+        names = private.metric_names(self._model) if self._reads_metrics and isinstance(outputs, dict) else set()
         if self.has_own_loss:
             names.discard("loss")
         own: list[Any] = []

@@ -91,7 +91,18 @@ class _Piece(GlobalBatch):
         self._sums = iter(sums)
 
     def sum_over_replicas(self, values: Sequence[tf.Tensor | None]) -> tuple[Any, list[tf.Tensor | None]]:
-        return self._rows_of_all, list(next(self._sums)) if values else []
+        if not values:
+            return self._rows_of_all, []
+        sums = next(self._sums, None)
+        if sums is None or len(sums) != len(values):
+            raise SetupError(
+                message(
+                    "With micro-batches, a step must ask for the same sums whether it is training or not.",
+                    f"{len(values)} sums, of which the pass without training knows nothing",
+                    "call GlobalBatch.loss whether or not the model is training, or compile with micro_batches=1",
+                )
+            )
+        return self._rows_of_all, list(sums)
 
     def mean(self, value: tf.Tensor) -> tf.Tensor:
         raise SetupError(

@@ -67,6 +67,7 @@ def _count_steps(model, method, arguments):
     phase = "train" if method == "fit" else "test"
     callbacks = [callbacks] if isinstance(callbacks, keras.callbacks.Callback) else list(callbacks or ())
     automatic = model.chooses_steps_per_execution and not any(pace.looks_at_batches(part, phase) for part in callbacks)
+    scope.check_callbacks(model, callbacks)
     if method == "evaluate":
         model.make_test_function()
         model.test_function.pace.start(arguments.get("steps"), automatic=automatic)

@@ -41,16 +41,17 @@ class SeveralSteps:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the step's own values are known."""
+        """Whether the step's own values are known, and such that a loop can hand them on."""
         return self._specs is not None
 
     def learn(self, own: list[Any]) -> None:
-        """Notes what a single step returned by itself.
+        """Notes what a single step returned by itself; only tensors and numbers can be handed on by a loop.
 
         Args:
             own: From `StepRunner.own_values`, in the graph of that step.
         """
-        self._specs = tf.nest.map_structure(lambda value: tf.type_spec_from_value(tf.convert_to_tensor(value)), own)
+        if all(isinstance(value, (tf.Tensor, bool, int, float)) for value in tf.nest.flatten(own)):
+            self._specs = tf.nest.map_structure(lambda v: tf.type_spec_from_value(tf.convert_to_tensor(v)), own)
 
     def __call__(self, iterator: Any, limit: int) -> tuple[int, Any]:
         """Runs steps.

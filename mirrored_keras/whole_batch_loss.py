@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import SetupError, message
-from mirrored_keras.gathering import gather_rows
+from mirrored_keras.gathering import check_all_rows_are_there, gather_rows
 from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import collective, private
@@ -67,6 +67,7 @@ class GlobalBatchLoss(keras.losses.Loss):
             The number of one replica, the same on every replica, also on one without rows. With the reduction
             `None`, this replica's rows of the vector of one replica, `(B, ...)`.
         """
+        check_all_rows_are_there("GlobalBatchLoss")
         if collective.replicas_in_context() == 1:
             return self.loss(y_true, y_pred, sample_weight)
         local = GlobalBatch(y_pred)
@@ -117,16 +118,29 @@ def _put_mask(tensor, mask):
         private.set_keras_mask(tensor, mask)
 
 
-def warn_of_a_loss_over_rows(loss: Any) -> None:
-    """Warns of a built-in loss that looks at all rows and would see one replica's only.
+def name_of_a_loss_over_rows(loss: Any) -> str | None:
+    """Returns the name of a built-in loss that looks at all rows of a batch, `None` for any other.
 
     These are Circle, and Dice and Tversky whose `axis` takes in the rows (as it does by default).
 
     Args:
         loss: A loss object, or a wrapped function.
+
+    Returns:
+        The name in `keras.losses`.
     """
     name = _OVER_ROWS.get(getattr(loss, "fn", None))
-    if name is not None and (name == "Circle" or _takes_in_rows(getattr(loss, "axis", None))):
+    return name if name == "Circle" or (name and _takes_in_rows(getattr(loss, "axis", None))) else None
+
+
+def warn_of_a_loss_over_rows(loss: Any) -> None:
+    """Warns of a built-in loss that looks at all rows and would see one replica's only.
+
+    Args:
+        loss: A loss object, or a wrapped function.
+    """
+    name = name_of_a_loss_over_rows(loss)
+    if name is not None:
         warnings.warn(
             f"`{loss.name}` is one score for all rows of a batch, no mean over rows: each of several replicas "
             "computes it from its own rows, so the result depends on their number.\n"

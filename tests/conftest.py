@@ -14,6 +14,7 @@ import keras
 FOREIGN_WARNINGS = (
     "ignore::DeprecationWarning:(tensorflow|keras|google|flatbuffers|astunparse).*",
     "ignore:.*jax.*:UserWarning",
+    "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning",  # Keras 3.12 with NumPy 2
 )
 
 

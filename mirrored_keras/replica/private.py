@@ -157,6 +157,11 @@ def run_on_shapes(model: keras.Model, shapes: Any) -> None:
     compute_output_spec(model._compute_loss, x, y, y_pred, sample_weight=sample_weight, training=False)
 
 
+def metric_names(model: keras.Model) -> set[str]:
+    """Returns the names of the numbers that a model's metrics log, computing none of them."""
+    return set(compute_output_spec(model.get_metrics_result))
+
+
 def compute_loss(model: keras.Model, **arguments: Any) -> Any:
     """Calls `compute_loss`, without `training` where an override does not take it."""
     return model._compute_loss(**arguments)

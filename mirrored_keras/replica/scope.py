@@ -1,5 +1,6 @@
 """What must be made inside the strategy's scope, and which rule was broken when it was not."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -91,6 +92,29 @@ def check_model(model: keras.Model) -> None:
         )
     if made_under is not None and made_under.num_replicas_in_sync > 1:
         check_weights(model, made_under)
+
+
+def check_callbacks(model: keras.Model, callbacks: Sequence[Any]) -> None:
+    """Refuses callbacks of Keras that fail on mirrored variables.
+
+    Args:
+        model: The model about to be trained.
+        callbacks: Single callbacks.
+
+    Raises:
+        SetupError: There is an `OrbaxCheckpoint`, whose first act is a conversion that TensorFlow refuses.
+    """
+    orbax = getattr(keras.callbacks, "OrbaxCheckpoint", None)  # newer than the oldest Keras here
+    if private.strategy_of_model(model) is None or orbax is None:
+        return
+    if any(isinstance(callback, orbax) for callback in callbacks):
+        raise SetupError(
+            message(
+                "`OrbaxCheckpoint` cannot read the variables of a strategy.",
+                f"callbacks with an OrbaxCheckpoint, model made under {_name(private.strategy_of_model(model))}",
+                'keras.callbacks.ModelCheckpoint("model.keras"), or keras.callbacks.BackupAndRestore("backup")',
+            )
+        )
 
 
 def check_trainable(model: keras.Model) -> None:

@@ -26,9 +26,10 @@ def build(model: keras.Model, spec: Any) -> None:
     met_other_data = private.losses_are_built(model) and not model.has_own_train_step
     try:
         private.build_from_shapes(model, shapes)
-        if met_other_data and getattr(model, "last_data_shapes", None) != _short(shapes):
-            private.run_on_shapes(model, shapes)
-        model.last_data_shapes = _short(shapes)
+        if _short(shapes) not in model.seen_data_shapes:
+            if met_other_data:
+                private.run_on_shapes(model, shapes)
+            model.seen_data_shapes = (*model.seen_data_shapes, _short(shapes))
     except (ValueError, TypeError, RuntimeError, tf.errors.OpError) as error:
         if model.has_own_train_step and "None values not supported" in str(error):
             return  # no targets: the step of a subclass need not use the compiled loss or metrics

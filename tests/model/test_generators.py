@@ -75,6 +75,14 @@ def test_validation_generator_serves_every_epoch():
     np.testing.assert_allclose(history.history["val_loss"], received.history["val_loss"], rtol=1e-5)
 
 
+def test_validation_generator_that_does_not_end(monkeypatch):
+    monkeypatch.setattr(generators, "KEPT_BYTES", 1000)
+    model = made_under(2, linear)
+    with pytest.raises(BatchError, match=r"Received: validation_steps=None, and more than 1000 bytes"):
+        model.fit(*BATCHES[0], validation_data=(batch for batch in itertools.cycle(BATCHES)), verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 0
+
+
 def test_several_epochs_without_steps():
     model = made_under(2, linear)
     with pytest.raises(BatchError) as caught:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from mirrored_keras import DistributedModel, GlobalBatch, SetupError, find_micro_batches
+from mirrored_keras import DistributedModel, GlobalBatch, GlobalBatchLoss, SetupError, find_micro_batches
 from model.regression import assert_same_weights, made_under
 
 RANDOM = np.random.default_rng(8)
@@ -130,6 +130,48 @@ def test_mean_is_refused_inside_a_piece():
 
     with pytest.raises(SetupError, match="not known while a piece of it is trained"):
         made_under(2, make).fit(X, Y, verbose=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*one score for all rows")
+@pytest.mark.parametrize("loss", [keras.losses.Dice, lambda: GlobalBatchLoss(keras.losses.Dice())])
+@pytest.mark.parametrize("replicas", [None, 2])
+def test_a_loss_over_all_rows_is_refused(replicas, loss):
+    def make():
+        inputs = keras.Input((4,))
+        model = DistributedModel(inputs, keras.layers.Dense(1, activation="sigmoid")(inputs))
+        model.compile("sgd", loss(), micro_batches=2)
+        return model
+
+    model = made_under(replicas, make)
+    with pytest.raises(SetupError, match="not all there while a piece of it is trained"):
+        model.fit(X, np.ones((24, 1)), verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 0
+
+
+class SumsOnlyInTraining(DistributedModel):
+    """Asks for a sum over the replicas that a pass without training does not ask for."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs, training=False):
+        outputs = self.dense(inputs)
+        if training:
+            self.add_loss(GlobalBatch.current(inputs).loss(keras.losses.MeanSquaredError(), outputs, 0 * outputs))
+        return outputs
+
+
+@pytest.mark.parametrize("replicas", [None, 2])
+def test_sums_that_the_first_pass_does_not_know(replicas):
+    def make():
+        model = SumsOnlyInTraining()
+        model(X)
+        model.compile("sgd", "mse", micro_batches=2)
+        return model
+
+    with pytest.raises(SetupError, match="the same sums whether it is training or not"):
+        made_under(replicas, make).fit(X, Y, verbose=0)
 
 
 def test_number_is_saved(tmp_path):

@@ -142,7 +142,6 @@ def test_two_calls_without_compiled_loss(replicas):
     assert_same_weights(stock, one)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.12 with NumPy 2
 def test_a_loss_of_its_own_is_noticed():
     model = made_under(3, lambda: perceptron(PlainMean, loss=None))
     with pytest.warns(UserWarning, match=r"(?s)PlainMean\.train_step.*two calls make it exact.*batch\.share\(loss\)"):

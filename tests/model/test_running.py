@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from mirrored_keras import DistributedModel
+from mirrored_keras.replica import startup
 from model.regression import BATCH, ROWS, X, Y, assert_same_logs, assert_trains_as_one, dataset, made_under, perceptron
 
 pytestmark = [
@@ -176,3 +177,13 @@ def test_a_running_model_is_not_traced_again():
     before = trained.train_function._on_iterator.experimental_get_tracing_count()
     trained.fit(dataset(), epochs=3, verbose=0)
     assert trained.train_function._on_iterator.experimental_get_tracing_count() == before <= 2
+
+
+def test_new_shapes_are_tried_once(monkeypatch):
+    tried = []
+    original = startup.private.run_on_shapes
+    monkeypatch.setattr(startup.private, "run_on_shapes", lambda *args: (tried.append(args), original(*args)))
+    model = made_under(2, lambda: perceptron(DistributedModel))
+    for _ in range(2):
+        model.fit(X, Y, sample_weight=np.ones(ROWS), validation_data=(X, Y), epochs=3, verbose=0)
+    assert len(tried) == 1, "data with weights build the model, data without are tried, neither again"

@@ -144,6 +144,21 @@ def test_traced_once():
     assert len(traces) == first
 
 
+class OtherValues(DistributedModel):
+    """Returns what a loop cannot hand on from step to step."""
+
+    def train_step(self, data):
+        self.optimizer.iterations.assign_add(1)
+        return {"loss": tf.constant(1.0), "nothing": None, "rows": tf.ragged.constant([[1], [2, 3]])}
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_values_of_any_kind_on_one_replica(count):
+    model, history = train(None, count, base=OtherValues)
+    assert int(model.optimizer.iterations.numpy()) == 30
+    assert history["loss"] == [1.0, 1.0, 1.0]
+
+
 def test_auto_is_saved(tmp_path):
     model, _ = train(None, "auto")
     model.save(tmp_path / "model.keras")
