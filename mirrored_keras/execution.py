@@ -13,7 +13,7 @@ from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.logs import StepLogs, has_own_metrics, states_of_own_rows
 from mirrored_keras.pace import Pace
 from mirrored_keras.replica import collective, feeding, private, splitting, stand_in
-from mirrored_keras.replica.rows import first_leaf, rows_of
+from mirrored_keras.replica.rows import check_alike, difference_named, first_leaf, rows_of
 from mirrored_keras.several_steps import SeveralSteps
 
 
@@ -52,7 +52,11 @@ class StepRunner:
         self.pace = Pace(model)
         self._on_data, self._on_iterator = self._functions()
         self._several = SeveralSteps(
-            self.own_values, self._logs.of_all_replicas, has_own_values=own_step or has_own_metrics(model)
+            model.distribute_strategy,
+            step=self.own_values,
+            logs=self._logs.of_all_replicas,
+            single=lambda data: self._on_data(data, feeding.go_with(data)),
+            has_own_values=own_step or has_own_metrics(model),
         )
 
     def __call__(self, iterator: Any) -> Any:
@@ -67,14 +71,17 @@ class StepRunner:
         Raises:
             StopIteration: There was no batch left.
         """
+        with difference_named():
+            result = self._run(iterator)
+        return OwnLossLogs(result) if self._logs.has_own_loss else result
+
+    def _run(self, iterator):
         of_dataset = isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator))
         if of_dataset and self.pace.is_ahead():
-            result = self.pace.logs
-        elif of_dataset and self.pace.runs_several and self._several.is_ready and not self._model.run_eagerly:
-            result = self.pace.timed(self._several, iterator)
-        else:
-            result = self._one_by_one(iterator, self._on_iterator if of_dataset else self._on_next)
-        return OwnLossLogs(result) if self._logs.has_own_loss else result
+            return self.pace.logs
+        if of_dataset and self.pace.runs_several and self._several.is_ready and not self._model.run_eagerly:
+            return self.pace.timed(self._several, iterator)
+        return self._one_by_one(iterator, self._on_iterator if of_dataset else self._on_next)
 
     def _one_by_one(self, iterator, run):
         result: Any = None
@@ -102,7 +109,7 @@ class StepRunner:
 
         @tf.autograph.experimental.do_not_convert
         def on_iterator(iterator):
-            data = feeding.none_for_empty_optionals(iterator.get_next())
+            data = feeding.none_for_missing(iterator.get_next())
             return on_data(data, feeding.go_with(data))
 
         if not model.run_eagerly:
@@ -110,15 +117,16 @@ class StepRunner:
         return on_data, on_iterator
 
     def _on_next(self, iterator):
-        data = feeding.none_for_empty_optionals(next(iterator))
+        data = feeding.none_for_missing(next(iterator))
         return self._on_data(splitting.split_batch(self._model.distribute_strategy, data), tf.constant(0))
 
-    def own_values(self, data: Any, go: tf.Tensor) -> list[Any]:
+    def own_values(self, data: Any, go: tf.Tensor, *, have_rows: bool = False) -> list[Any]:
         """Runs one step on all replicas.
 
         Args:
             data: One global batch, split over the replicas.
             go: A number that is there once the batch is.
+            have_rows: Whether it is known that every replica has rows, so that nothing must stand in for none.
 
         Returns:
             What the step returned by itself and no metric keeps, reduced over the replicas.
@@ -130,19 +138,20 @@ class StepRunner:
             with self._around(), activity_losses.counted_once_per_row(model):
                 outputs = strategy.run(_after(self._on_one_replica), args=(go, data))
             return self._logs.own_values(outputs, None)
+        if not have_rows:
+            go = check_alike(strategy, data, go)
         rows_of_replicas = local_rows(strategy, data)
-        fill = stand_in.applies_to(model, data)
+        fill = not have_rows and stand_in.applies_to(model, data)
         row_shapes = stand_in.row_shapes(strategy, data) if fill else []
 
         def on_replica(data):
-            feeding.check_rows(data)
             rows = rows_of(first_leaf(data))
             data = feeding.in_own_memory(stand_in.filled(data, rows, row_shapes) if fill else data)
             data = data if self.map_data is None else self.map_data(*data)
             x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-            metrics = states_of_own_rows(model)
+            metrics = [] if have_rows else states_of_own_rows(model)
             before = stand_in.states_of(metrics)
-            batch = batch_of(x, rows, model, rows_of_replicas)
+            batch = batch_of(x, rows, model, rows_of_replicas, has_rows=have_rows or None)
             with layer_states.kept_alike(model, rows), batch, randomness.on_replica(model, batch, x):
                 outputs = self._noting_own_loss(data)
             stand_in.restored(metrics, before, rows)
@@ -202,7 +211,9 @@ def local_rows(strategy: tf.distribute.Strategy, data: Any) -> list[Any] | None:
     return [rows_of(part) for part in strategy.experimental_local_results(first_leaf(x))]
 
 
-def batch_of(x: Any, rows: Any, model: keras.Model, rows_of_replicas: list[Any] | None) -> GlobalBatch:
+def batch_of(
+    x: Any, rows: Any, model: keras.Model, rows_of_replicas: list[Any] | None, *, has_rows: bool | None = None
+) -> GlobalBatch:
     """Returns this replica's view of a batch whose rows have been counted.
 
     Args:
@@ -210,15 +221,16 @@ def batch_of(x: Any, rows: Any, model: keras.Model, rows_of_replicas: list[Any] 
         rows: B.
         model: The model.
         rows_of_replicas: From `local_rows`.
+        has_rows: Whether B > 0 where that is known beforehand, else `None`.
 
     Returns:
         The `GlobalBatch` of the step.
     """
     if rows_of_replicas is None:
-        return GlobalBatch.of_step(x, model=model, rows=rows)
+        return GlobalBatch.of_step(x, model=model, rows=rows, has_rows=has_rows)
     before = rows_of_replicas[: collective.replica_in_context()]
     counts = {"first_row": _sum(before), "global_rows": _sum(rows_of_replicas)}
-    return GlobalBatch.of_step(x, model=model, rows=rows, **counts)
+    return GlobalBatch.of_step(x, model=model, rows=rows, has_rows=has_rows, **counts)
 
 
 def _sum(counts):

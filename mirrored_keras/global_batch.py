@@ -60,6 +60,7 @@ class GlobalBatch:
         self._leaf = first_leaf(data)
         self._global_rows = None
         self._first_row = None
+        self._has_rows: bool | None = None
         self._model = None
         self.num_replicas = collective.replicas_in_context()
         # whether these rows are all of the global batch: one replica, and not a piece of its rows
@@ -72,7 +73,14 @@ class GlobalBatch:
 
     @classmethod
     def of_step(
-        cls, data: Any, *, model: keras.Model, rows: Any = None, global_rows: Any = None, first_row: Any = None
+        cls,
+        data: Any,
+        *,
+        model: keras.Model,
+        rows: Any = None,
+        global_rows: Any = None,
+        first_row: Any = None,
+        has_rows: bool | None = None,
     ) -> "GlobalBatch":
         """Returns the batch of a step that the package runs itself.
 
@@ -82,6 +90,7 @@ class GlobalBatch:
             rows: B where `data` has a row that stands in for none, else `None`.
             global_rows: G when it is known already, else `None`.
             first_row: `first_row` when it is known already, else `None`.
+            has_rows: Whether B > 0 when that is known already, else `None`.
 
         Returns:
             A `GlobalBatch`.
@@ -89,6 +98,7 @@ class GlobalBatch:
         batch = cls(data)
         batch._model, batch._global_rows, batch._first_row = model, global_rows, first_row
         batch.rows = batch.rows if rows is None else rows
+        batch._has_rows = has_rows
         return batch
 
     @classmethod
@@ -119,7 +129,21 @@ class GlobalBatch:
     @property
     def has_rows(self) -> tf.Tensor | bool:
         """Whether B > 0 on this replica: a bool when that is known beforehand, else a scalar tensor."""
-        return self.rows > 0
+        if self._has_rows is not None:
+            return self._has_rows
+        outer = self._outer()
+        return self.rows > 0 if outer is None else outer.has_rows
+
+    def zeros_without_rows(self, value: tf.Tensor) -> tf.Tensor:
+        """Returns the value on a replica with rows, and zeros on one without, whatever the value is there.
+
+        Args:
+            value: Any tensor.
+
+        Returns:
+            Same shape and dtype.
+        """
+        return value if self.has_rows is True else tf.where(self.has_rows, value, tf.zeros_like(value))
 
     @property
     def global_rows(self) -> tf.Tensor | int:
@@ -209,7 +233,7 @@ class GlobalBatch:
         if self.is_whole:
             return loss
         loss = tf.convert_to_tensor(loss)
-        return scale.share_of_global_loss(loss, rows=self.rows, global_rows=self.global_rows)
+        return scale.share_of_global_loss(loss, rows=self.rows, global_rows=self.global_rows, has_rows=self.has_rows)
 
     def loss(self, loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
         """Returns a Keras loss object's value in "mean of this replica's rows" units, ready for `share`.
@@ -229,7 +253,7 @@ class GlobalBatch:
         """
         if self.is_whole:
             return loss(y_true, y_pred, sample_weight)
-        term = term_of(loss, y_true, y_pred, sample_weight, rows=self.rows)
+        term = term_of(loss, y_true, y_pred, sample_weight, rows=self.rows, has_rows=self.has_rows)
         global_rows, denominators = self.sum_over_replicas([term.denominator])
         return scale.mean_over_rows([term], denominators, rows=self.rows, global_rows=global_rows, dtype=loss.dtype)[0]
 
@@ -262,7 +286,7 @@ class GlobalBatch:
         value = tf.convert_to_tensor(value)
         if self.is_whole:
             return value
-        share = scale.share_of_global_loss(value, rows=self.rows, global_rows=self.global_rows)
+        share = scale.share_of_global_loss(value, rows=self.rows, global_rows=self.global_rows, has_rows=self.has_rows)
         with own_tensors_kept(self._model):
             return collective.all_sum_small(share)
 
@@ -288,7 +312,7 @@ class GlobalBatch:
         gradients, variables = list(gradients), list(variables)
         with own_tensors_kept(self._model if self.num_replicas > 1 else None):
             if self.num_replicas > 1:
-                build_optimizer(optimizer, variables)
+                update.build_optimizer(optimizer, variables)
                 gradients = update.select_where_rows(gradients, self.has_rows)
                 gradients = collective.all_sum(gradients)
             update.apply_summed(optimizer, gradients, variables)
@@ -303,28 +327,6 @@ class GlobalBatch:
 def _without_stand_in(rows):
     # inside a step of a replica without rows, a row of zeros may stand in for none
     active = GlobalBatch.active()
-    if active is None or (isinstance(active.rows, int) and active.rows > 0):
+    if active is None or active.has_rows is True:
         return rows
-    return tf.where(tf.convert_to_tensor(active.rows) > 0, rows, 0)
-
-
-def build_optimizer(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> None:
-    """Makes the optimizer's variables, mirrored, also from inside a replica or a `tf.function`.
-
-    Args:
-        optimizer: Any Keras optimizer; nothing happens if it is built.
-        variables: The trainable variables.
-    """
-    if optimizer.built:
-        return
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        optimizer.build(variables)
-        return
-
-    def build(_):
-        with tf.init_scope():
-            if not optimizer.built:
-                optimizer.build(variables)
-
-    context.merge_call(build)
+    return tf.where(active.has_rows, rows, 0)

@@ -182,4 +182,13 @@ def _reduce_value(values, rows, method):
         return tf.add_n([tf.convert_to_tensor(value) for value in values])
     if method == "mean":
         return tf.reduce_mean(tf.stack(values), axis=0)
+    if values[0].shape.rank and _are_per_row(values, rows):
+        return totals.rows_of_replicas([tf.convert_to_tensor(value) for value in values], rows)
     return totals.mean_of_replicas([tf.convert_to_tensor(value) for value in values], rows)
+
+
+def _are_per_row(values, rows):
+    counts = [value.shape[0] for value in values]
+    if None in counts or len(set(counts)) > 1:
+        return True
+    return counts == [tf.get_static_value(count) for count in rows]

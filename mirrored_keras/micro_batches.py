@@ -18,6 +18,7 @@ from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.logs import states_of_own_rows
 from mirrored_keras.replica import collective, private, stand_in, update
 from mirrored_keras.replica.rows import first_leaf, rows_of
+from mirrored_keras.replica.sharing_out import rows_between
 from mirrored_keras.replica.thread_state import own_tensors_kept
 
 
@@ -67,9 +68,9 @@ class _FirstPass(GlobalBatch):
 
     is_piece = True
 
-    def __init__(self, data: Any, *, rows: Any, global_rows: Any):
+    def __init__(self, data: Any, model: keras.Model, *, rows: Any, global_rows: Any):
         super().__init__(data)
-        self.rows, self._rows_of_all = rows, global_rows
+        self._model, self.rows, self._rows_of_all = model, rows, global_rows
         self.is_whole = False
         self.sums: list[list[tf.Tensor | None]] = []
 
@@ -84,9 +85,17 @@ class _Piece(GlobalBatch):
 
     is_piece = True
 
-    def __init__(self, data: Any, *, rows: Any, global_rows: Any, sums: Sequence[Sequence[tf.Tensor | None]]):
+    def __init__(
+        self,
+        data: Any,
+        model: keras.Model,
+        *,
+        rows: Any,
+        global_rows: Any,
+        sums: Sequence[Sequence[tf.Tensor | None]],
+    ):
         super().__init__(data)
-        self.rows, self._rows_of_all = rows, global_rows
+        self._model, self.rows, self._rows_of_all = model, rows, global_rows
         self.is_whole = False
         self._sums = iter(sums)
 
@@ -142,10 +151,10 @@ def gradients_in_pieces(model: Any, data: Any, count: int) -> tuple[list[Any], d
     for (rows, part), rows_of_piece in zip(pieces, rows_on_all, strict=True):
         waiting = [g for g in tf.nest.flatten(gradients, expand_composites=True) if g is not None]
         with tf.control_dependencies(waiting):
-            part = tf.nest.map_structure(tf.identity, part, expand_composites=True)
+            part = keras.tree.map_structure(_copied, part)
         before = stand_in.states_of(by_own_rows), stand_in.states_of(by_all_rows)
         part_x, _, _ = keras.utils.unpack_x_y_sample_weight(part)
-        piece = _Piece(part_x, rows=rows, global_rows=global_rows, sums=sums)
+        piece = _Piece(part_x, model, rows=rows, global_rows=global_rows, sums=sums)
         found, logs = _train_piece(model, part, piece)
         stand_in.restored(by_own_rows, before[0], rows)
         stand_in.restored(by_all_rows, before[1], rows_of_piece)
@@ -157,7 +166,7 @@ def gradients_in_pieces(model: Any, data: Any, count: int) -> tuple[list[Any], d
 
 def _first_pass(model, data, rows, global_rows):
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    first = _FirstPass(x, rows=rows, global_rows=global_rows)
+    first = _FirstPass(x, model, rows=rows, global_rows=global_rows)
     # nothing of it may stay, neither in metrics nor in what layers keep; regularisers look for mapped weights
     weights = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
     with keras.StatelessScope(state_mapping=weights), first, own_tensors_kept(model):
@@ -193,25 +202,20 @@ def _train_piece(model, data, piece):
 def _pieces(data, rows, count):
     present = rows_of(first_leaf(data))  # a row that stands in for none included
     size = -(-present // count)
+    shapes = [stand_in.row_shape(leaf) for leaf in keras.tree.flatten(data) if leaf is not None]
     for index in range(count):
         start, stop = tf.minimum(index * size, present), tf.minimum((index + 1) * size, present)
         part = keras.tree.map_structure(lambda leaf, a=start, b=stop: _rows_between(leaf, a, b), data)
         of_piece = tf.where(tf.convert_to_tensor(rows) > 0, stop - start, 0)
-        dense = all(isinstance(leaf, tf.Tensor) for leaf in keras.tree.flatten(data) if leaf is not None)
-        if dense:
-            shapes = [tf.shape(leaf)[1:] for leaf in keras.tree.flatten(data) if leaf is not None]
-            part = stand_in.filled(part, stop - start, shapes)
-        yield of_piece, part
+        yield of_piece, stand_in.filled(part, stop - start, shapes)
 
 
 def _rows_between(leaf, start, stop):
-    if leaf is None:
-        return None
-    if isinstance(leaf, tf.SparseTensor):
-        begin = tf.concat([[start], tf.zeros([leaf.shape.rank - 1], tf.int32)], 0)
-        size = tf.concat([[stop - start], tf.cast(leaf.dense_shape[1:], tf.int32)], 0)
-        return tf.sparse.slice(leaf, tf.cast(begin, tf.int64), tf.cast(size, tf.int64))
-    return leaf[start:stop]
+    return None if leaf is None else rows_between(leaf, start, stop)
+
+
+def _copied(leaf):
+    return None if leaf is None else tf.nest.map_structure(tf.identity, leaf, expand_composites=True)
 
 
 def _added(total, gradient):

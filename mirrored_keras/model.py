@@ -15,11 +15,12 @@ from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
 from mirrored_keras.forward_pass import loss_of, predictions_of
 from mirrored_keras.functional import functional_variant, original_class
-from mirrored_keras.global_batch import GlobalBatch, build_optimizer
+from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.micro_batches import gradients_in_pieces
 from mirrored_keras.prediction import PredictRunner
 from mirrored_keras.random_model import RandomModel
 from mirrored_keras.replica import private, scope, startup
+from mirrored_keras.replica.update import build_optimizer
 from mirrored_keras.running import CheckedRuns
 
 
@@ -236,7 +237,9 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns):
         # Already in "mean of rows" units: a penalty on weights is the same on every replica and
         # sum_r (B_r / G) * penalty = penalty; an added mean over rows weighs B_r / G by itself.
         loss = loss if loss.dtype.is_floating else tf.cast(loss, keras.config.floatx())
-        return keras.ops.sum(loss)
+        total = keras.ops.sum(loss)
+        # Keras sums a vector: one of a value per row is a sum over rows
+        return GlobalBatch.current(loss).sum_of_rows(total) if _is_per_row(loss) else total
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Runs forward, backward and update for this replica's rows of one global batch.
@@ -326,3 +329,8 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns):
 
 # Keras' legacy .h5 format stores the bare class name.
 keras.saving.get_custom_objects()["DistributedModel"] = DistributedModel
+
+
+def _is_per_row(loss):
+    rows = GlobalBatch.current(loss).rows
+    return bool(loss.shape.rank) and (loss.shape[0] is None or (isinstance(rows, int) and loss.shape[0] == rows))

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from mirrored_keras import generators, pace
 from mirrored_keras.class_weights import class_weight_map
-from mirrored_keras.replica import collective, feeding, scope, seeds
+from mirrored_keras.prediction import PredictRunner
+from mirrored_keras.replica import collective, feeding, scope, seeds, sharing_out
 
 _BATCH_SIZES = ("batch_size", "validation_batch_size")
 _DATA = ("x", "validation_data")
@@ -37,7 +38,7 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
     """
     arguments = _by_name(method, args, kwargs)
     scope.check_model(model)
-    if method in ("fit", "train_on_batch") and not model.has_own_train_step:
+    if method in ("fit", "train_on_batch") and model.compiled and not model.has_own_train_step:
         scope.check_trainable(model)
     collective.check_collective(model.distribute_strategy)
     for name in _BATCH_SIZES:
@@ -50,7 +51,12 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
         generators.readable_again(arguments)
     if method in ("fit", "evaluate") and model.compiled:
         _count_steps(model, method, arguments)
-    with _class_weight_in_step(model, arguments), seeds.one_unseeded_stream(model.distribute_strategy):
+    strategy = model.distribute_strategy
+    with (
+        sharing_out.shared_out(strategy),
+        _class_weight_in_step(model, arguments),
+        seeds.one_unseeded_stream(strategy),
+    ):
         yield arguments
 
 
@@ -110,7 +116,7 @@ class CheckedRuns(keras.Model):
     @functools.wraps(keras.Model.predict)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         with prepared(self, "predict", args, kwargs) as arguments:
-            return super().predict(**arguments)
+            return self._dense_where_possible(super().predict(**arguments))
 
     @functools.wraps(keras.Model.train_on_batch)
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -125,4 +131,14 @@ class CheckedRuns(keras.Model):
     @functools.wraps(keras.Model.predict_on_batch)
     def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         with prepared(self, "predict_on_batch", args, kwargs) as arguments:
-            return super().predict_on_batch(**arguments)
+            return self._dense_where_possible(super().predict_on_batch(**arguments))
+
+    def _dense_where_possible(self, outputs):
+        runner = self.predict_function
+        if not isinstance(runner, PredictRunner):
+            return outputs
+        return keras.tree.map_structure(_as_array, runner.dense_where_possible(outputs))
+
+
+def _as_array(output):
+    return output.numpy() if isinstance(output, tf.Tensor) else output

@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from mirrored_keras.replica import feeding
+from mirrored_keras.replica import feeding, private
+from mirrored_keras.replica.rows import are_alike, counts_on_replicas
 
 
 class SeveralSteps:
@@ -15,29 +16,45 @@ class SeveralSteps:
     the step is traced straight into it: TensorFlow's default collectives fail in a nested function. A batch
     is drawn only for a step that will run, so that the next call finds every batch that is left.
 
+    Inside the loop every replica has rows, which makes a step cheaper: nothing must stand in for none or be
+    selected away. A batch that leaves a replica without rows ends the loop and is trained by a step of its own;
+    so is one whose parts differ in rows, which that step refuses.
+
     Args:
+        strategy: The model's strategy.
         step: `StepRunner.own_values`.
         logs: `StepLogs.of_all_replicas`.
+        single: Runs one step on a batch as it is and returns its logs.
         has_own_values: Whether the step may return values of its own. The loop hands them on from step to
             step, so a single step must have shown them by `learn` first.
     """
 
     def __init__(
         self,
-        step: Callable[[Any, tf.Tensor], list[Any]],
-        logs: Callable[[list[Any]], Any],
+        strategy: tf.distribute.Strategy,
         *,
+        step: Callable[..., list[Any]],
+        logs: Callable[[list[Any]], Any],
+        single: Callable[[Any], Any],
         has_own_values: bool,
     ):
+        self._strategy = strategy
         self._step = step
         self._logs = logs
+        # other workers may have rows where this one has none, and all of them must run the same step
+        self._knows_rows = not private.in_multi_worker_mode(strategy)
         self._specs: list[Any] | None = None if has_own_values else []
 
         @tf.autograph.experimental.do_not_convert
         def run(iterator, limit):
             return self._loop(iterator, limit)
 
+        @tf.autograph.experimental.do_not_convert
+        def run_single(batch):
+            return single(feeding.none_for_missing(batch.get_value()))
+
         self._run = tf.function(run, reduce_retracing=True)
+        self._run_single = tf.function(run_single, reduce_retracing=True)
 
     @property
     def is_ready(self) -> bool:
@@ -63,28 +80,46 @@ class SeveralSteps:
         Returns:
             The number of steps that ran, and the logs after the last one.
         """
-        done, logs = self._run(iterator, tf.constant(limit))
-        return int(done), logs
+        done, last_logs = 0, None
+        while done < limit:
+            steps, is_left, batch, logs = self._run(iterator, tf.constant(limit - done))
+            if steps:
+                done, last_logs = done + int(steps), logs
+            if not is_left:
+                break
+            done, last_logs = done + 1, self._run_single(batch)
+        return done, last_logs
 
     def _loop(self, iterator, limit):
-        def is_left(step, batch, *_):
-            return tf.logical_and(step < limit, batch.has_value())
+        def draw():
+            batch = iterator.get_next_as_optional()
+            return batch, tf.cond(batch.has_value(), lambda: self._have_rows(batch.get_value()), lambda: False)
 
-        def run_step(step, batch, *_):
-            data = feeding.none_for_empty_optionals(batch.get_value())
-            own = tf.nest.map_structure(tf.convert_to_tensor, self._step(data, feeding.go_with(data)))
-            batch = tf.cond(step + 1 < limit, iterator.get_next_as_optional, lambda: batch)
-            return (step + 1, batch, *own)
+        def runs(step, _batch, have_rows, *_):
+            return tf.logical_and(step < limit, have_rows)
 
-        batch = iterator.get_next_as_optional()
-        start = tf.nest.map_structure(_zeros, self._specs)
-        done, _, *own = tf.while_loop(
-            is_left,
+        def run_step(step, batch, have_rows, *_):
+            data = feeding.none_for_missing(batch.get_value())
+            own = self._step(data, feeding.go_with(data), have_rows=self._knows_rows)
+            batch, have_rows = tf.cond(step + 1 < limit, draw, lambda: (batch, have_rows))
+            return (step + 1, batch, have_rows, *tf.nest.map_structure(tf.convert_to_tensor, own))
+
+        batch, have_rows = draw()
+        number = tf.TensorShape([])
+        done, batch, _, *own = tf.while_loop(
+            runs,
             run_step,
-            (tf.constant(0), batch, *start),
-            shape_invariants=(tf.TensorShape([]), tf.type_spec_from_value(batch), *self._specs),
+            (tf.constant(0), batch, have_rows, *tf.nest.map_structure(_zeros, self._specs)),
+            shape_invariants=(number, tf.type_spec_from_value(batch), number, *self._specs),
         )
-        return done, self._logs(own)
+        return done, tf.logical_and(done < limit, batch.has_value()), batch, self._logs(own)
+
+    def _have_rows(self, data):
+        if not self._knows_rows:
+            return tf.constant(True)
+        counts = counts_on_replicas(self._strategy, feeding.none_for_missing(data))
+        have_rows = tf.reduce_all(tf.stack([of_replica[0] for of_replica in counts]) > 0)
+        return tf.logical_and(have_rows, are_alike(counts))
 
 
 def _zeros(spec):

@@ -77,7 +77,7 @@ class GlobalBatchLoss(keras.losses.Loss):
         if sample_weight is not None and tf.convert_to_tensor(sample_weight).shape.rank:
             sample_weight = gather_rows(_tensors(sample_weight))
         all_rows = rows_of(first_leaf(y_pred))
-        term = term_of(self.loss, y_true, y_pred, sample_weight, rows=all_rows)
+        term = term_of(self.loss, y_true, y_pred, sample_weight, rows=all_rows, has_rows=True)
         value = term.numerator
         if term.denominator is not None:
             value = tf.math.divide_no_nan(value, term.denominator)
@@ -121,7 +121,7 @@ def _put_mask(tensor, mask):
 def name_of_a_loss_over_rows(loss: Any) -> str | None:
     """Returns the name of a built-in loss that looks at all rows of a batch, `None` for any other.
 
-    These are Circle, and Dice and Tversky whose `axis` takes in the rows (as it does by default).
+    These are Circle, and all whose `axis` takes in the rows, as that of Dice and Tversky does by default.
 
     Args:
         loss: A loss object, or a wrapped function.
@@ -130,7 +130,12 @@ def name_of_a_loss_over_rows(loss: Any) -> str | None:
         The name in `keras.losses`.
     """
     name = _OVER_ROWS.get(getattr(loss, "fn", None))
-    return name if name == "Circle" or (name and _takes_in_rows(getattr(loss, "axis", None))) else None
+    if name == "Circle":
+        return name
+    if name is not None:
+        return name if _takes_in_rows(getattr(loss, "axis", None)) else None
+    axis = private.axis_of_loss(loss)
+    return type(loss).__name__ if axis is not None and _takes_in_rows(axis) else None
 
 
 def warn_of_a_loss_over_rows(loss: Any) -> None:

@@ -150,10 +150,13 @@ def warn_where_states_do_not_add_up(metric: keras.metrics.Metric, y_true: Any, y
     """
     if _is_known(metric) or not metric.variables or _adds_up(metric, y_true, y_pred):
         return
+    of_function = type(metric) is keras.metrics.MeanMetricWrapper
+    inside = getattr(private.function_of_metric(metric), "__name__", "function") if of_function else "..."
+    made = f"{'keras.metrics.' if of_function else ''}{type(metric).__name__}({inside})"
     warnings.warn(
         f"The state of the metric `{metric.name}` ({type(metric).__name__}) is not a sum over rows, and the states "
         "of several replicas are summed when they are read: it logs another number than on one replica.\n"
-        f"What to do: compile(metrics=[mirrored_keras.GlobalBatchMetric({type(metric).__name__}(...))]), or "
+        f"What to do: compile(metrics=[mirrored_keras.GlobalBatchMetric({made})]), or "
         '`aggregation="only_first_replica"` in `add_variable` if one replica is enough',
         stacklevel=2,
     )
@@ -163,11 +166,16 @@ def _is_known(metric):
     if isinstance(metric, GlobalBatchMetric) or any(v.aggregation != "sum" for v in metric.variables):
         return True
     if type(metric) is keras.metrics.MeanMetricWrapper:
-        return _is_of_keras(private.function_of_metric(metric))
-    return _is_of_keras(type(metric))
+        return is_of_keras(private.function_of_metric(metric))
+    return is_of_keras(type(metric))
 
 
-def _is_of_keras(value):
+def is_of_keras(value: Any) -> bool:
+    """Returns whether a class or function is Keras' own.
+
+    Args:
+        value: The class or function.
+    """
     return getattr(value, "__module__", "").split(".")[0] == "keras"
 
 

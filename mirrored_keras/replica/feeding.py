@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import BatchError, message
+from mirrored_keras.replica.rows import first_leaf, rows_of
 
 
 def in_own_memory(data: Any) -> Any:
@@ -37,27 +38,6 @@ def _copied(leaf):
     return leaf
 
 
-def check_rows(data: Any) -> None:
-    """Refuses features, targets and weights with different numbers of rows, where these are known.
-
-    Args:
-        data: One replica's data.
-
-    Raises:
-        BatchError: Two parts have different static row counts.
-    """
-    leaves = [leaf for leaf in keras.tree.flatten(data) if getattr(leaf, "shape", None) is not None]
-    rows = [leaf.shape[0] for leaf in leaves if leaf.shape.rank]
-    if len({count for count in rows if count is not None}) > 1:
-        raise BatchError(
-            message(
-                "Features, targets and weights of a batch must have the same number of rows.",
-                f"rows on one replica={rows} (x, y, sample_weight flattened)",
-                "tf.data.Dataset.zip((features, targets)).batch(64)   # zip single rows, then batch",
-            )
-        )
-
-
 def without_trailing_none(data: Any) -> Any:
     """Drops missing targets or weights at the end of a dataset's or generator's elements.
 
@@ -72,7 +52,7 @@ def without_trailing_none(data: Any) -> Any:
     if isinstance(data, types.GeneratorType):
         return (_stripped(element, lambda part: part is None) for element in data)
     if isinstance(data, tf.data.Dataset) and isinstance(data.element_spec, tuple):
-        kept = len(_stripped(data.element_spec, lambda spec: type(spec).__name__ == "NoneTensorSpec"))
+        kept = len(_stripped(data.element_spec, lambda spec: isinstance(spec, tf.NoneTensorSpec)))
         if 0 < kept < len(data.element_spec):
             return data.map(lambda *element: element[:kept])
     return data
@@ -87,16 +67,46 @@ def _stripped(element, is_missing):
     return element[:kept]
 
 
-def none_for_empty_optionals(data: Any) -> Any:
-    """Turns the optionals by which datasets of Python data spell `None` back into `None`.
+def stand_ins_for_none(*element: Any) -> Any:
+    """Puts a tensor in for every `None` of a dataset's element; `none_for_missing` turns it back.
+
+    It has the rows of the others and no columns: `tf.distribute` shares out nothing but tensors.
 
     Args:
-        data: An element of a dataset.
+        *element: An element of a dataset.
+
+    Returns:
+        The element, for `dataset.map`.
+    """
+    rows = rows_of(first_leaf(element))
+    kept = keras.tree.map_structure(lambda part: tf.zeros([rows, 0], tf.bool) if part is None else part, element)
+    return kept if len(kept) > 1 else kept[0]
+
+
+def none_for_missing(data: Any) -> Any:
+    """Turns back into `None` what stands for it in datasets: empty optionals, and `stand_ins_for_none`.
+
+    Args:
+        data: An element of a dataset, or of its replicas.
 
     Returns:
         The same structure.
     """
-    return keras.tree.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)
+    return keras.tree.map_structure(lambda part: None if stands_for_none(part) else part, data)
+
+
+def stands_for_none(part: Any) -> bool:
+    """Returns whether a tensor, optional or spec of a dataset spells `None`.
+
+    Args:
+        part: A leaf of a dataset's element or element spec.
+    """
+    if isinstance(part, tf.distribute.DistributedValues):
+        part = part.values[0]
+    if part is None or isinstance(part, (tf.NoneTensorSpec, tf.OptionalSpec, tf.experimental.Optional)):
+        return True
+    shape = tf.TensorShape(getattr(part, "shape", None))
+    return shape.rank == 2 and shape[1] == 0 and part.dtype == tf.bool
 
 
 def go_with(data: Any) -> tf.Tensor:

@@ -106,6 +106,7 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
         "_flatten_y",
     ),
     "function_metric": ("_fn",),
+    "function_loss": ("_fn_kwargs",),
     "optimizer": ("_distribution_strategy", "_trainable_variables", "_iterations"),
     "accumulating_optimizer": ("_accumulated_gradients",),
     "averaging_optimizer": ("_model_variables_moving_average",),
@@ -274,6 +275,11 @@ def replace_metric_function(metric: keras.metrics.MeanMetricWrapper, wrap: Any) 
 def function_of_metric(metric: keras.metrics.MeanMetricWrapper) -> Any:
     """Returns the function that a metric averages."""
     return metric._fn
+
+
+def axis_of_loss(loss: keras.losses.Loss) -> Any:
+    """Returns the `axis` that Keras hands to the function of a loss; `None` if it hands none."""
+    return getattr(loss, "_fn_kwargs", {}).get("axis")
 
 
 def metrics_by_output(metrics: CompileMetrics, y_true: Any, y_pred: Any) -> list[tuple[Any, Any, Any]]:

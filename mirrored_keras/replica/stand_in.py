@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from mirrored_keras.replica import private
 
+_WITH_ROWS = (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
+
 
 def applies_to(model: keras.Model, data: Any) -> bool:
-    """Returns whether a row of zeros may stand in for no rows.
-
-    Not for ragged and sparse data.
+    """Returns whether a row of zeros may stand in for no rows: every tensor has rows.
 
     Args:
         model: The model.
@@ -29,7 +29,7 @@ def applies_to(model: keras.Model, data: Any) -> bool:
     """
     local = model.distribute_strategy.experimental_local_results
     leaves = [local(leaf)[0] for leaf in keras.tree.flatten(data) if leaf is not None]
-    return all(isinstance(leaf, tf.Tensor) and leaf.shape.rank for leaf in leaves)
+    return all(isinstance(leaf, _WITH_ROWS) and leaf.shape.rank for leaf in leaves)
 
 
 def row_shapes(strategy: tf.distribute.Strategy, data: Any) -> list[Any]:
@@ -40,17 +40,32 @@ def row_shapes(strategy: tf.distribute.Strategy, data: Any) -> list[Any]:
         data: The data of all replicas.
 
     Returns:
-        One int32 vector per tensor, in flattened order.
+        One int32 vector per tensor, in flattened order; for a ragged one that of an innermost element.
     """
     leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
-    return [tf.shape(strategy.experimental_local_results(leaf)[0])[1:] for leaf in leaves]
+    return [row_shape(strategy.experimental_local_results(leaf)[0]) for leaf in leaves]
+
+
+def row_shape(leaf: Any) -> tf.Tensor:
+    """Returns the shape of one row, as `filled` needs it.
+
+    Args:
+        leaf: A dense, sparse or ragged tensor.
+
+    Returns:
+        An int32 vector; for a ragged tensor the shape of an innermost element.
+    """
+    if isinstance(leaf, tf.SparseTensor):
+        return tf.cast(leaf.dense_shape[1:], tf.int32)
+    # of a ragged tensor one row of one element, which may have inner dimensions of its own
+    return tf.shape(leaf.flat_values if isinstance(leaf, tf.RaggedTensor) else leaf)[1:]
 
 
 def filled(data: Any, rows: tf.Tensor | int, shapes: Sequence[Any]) -> Any:
     """Returns the data with one row of zeros if there is none, else the data.
 
     Args:
-        data: One replica's dense data.
+        data: One replica's data.
         rows: B.
         shapes: From `row_shapes`.
 
@@ -60,16 +75,36 @@ def filled(data: Any, rows: tf.Tensor | int, shapes: Sequence[Any]) -> Any:
     if isinstance(rows, int) and rows > 0:
         return data
     leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
-    zeros = [
-        lambda t=leaf, s=shape: tf.zeros(tf.concat([[1], s], 0), t.dtype)
-        for leaf, shape in zip(leaves, shapes, strict=True)
-    ]
+
+    def zeros():
+        return _parts([_row_of_zeros(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)])
+
     if isinstance(rows, int):
-        chosen = [make() for make in zeros]
+        parts = zeros()
     else:
-        chosen = tf.cond(rows > 0, lambda: [tf.identity(t) for t in leaves], lambda: [make() for make in zeros])
-    found = iter(tf.ensure_shape(t, [None, *leaf.shape[1:]]) for t, leaf in zip(chosen, leaves, strict=True))
+        parts = tf.cond(rows > 0, lambda: [tf.identity(part) for part in _parts(leaves)], zeros)
+    chosen = tf.nest.pack_sequence_as(leaves, parts, expand_composites=True)
+    found = iter(map(_with_static_shape, chosen, leaves))
     return keras.tree.map_structure(lambda leaf: None if leaf is None else next(found), data)
+
+
+def _parts(leaves):
+    return tf.nest.flatten(leaves, expand_composites=True)
+
+
+def _row_of_zeros(leaf, shape):
+    if isinstance(leaf, tf.SparseTensor):
+        shape = tf.cast(tf.concat([[1], shape], 0), tf.int64)
+        return tf.SparseTensor(tf.zeros([0, leaf.shape.rank], tf.int64), tf.zeros([0], leaf.dtype), shape)
+    zeros = tf.zeros(tf.concat([[1], shape], 0), leaf.dtype)
+    if not isinstance(leaf, tf.RaggedTensor):
+        return zeros
+    splits = tf.constant([0, 1], leaf.row_splits.dtype)
+    return tf.RaggedTensor.from_nested_row_splits(zeros, [splits] * leaf.ragged_rank)
+
+
+def _with_static_shape(chosen, leaf):
+    return tf.ensure_shape(chosen, [None, *leaf.shape[1:]]) if isinstance(leaf, tf.Tensor) else chosen
 
 
 def states_of(variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
@@ -114,11 +149,18 @@ def first_rows(outputs: Any, rows: tf.Tensor | int) -> Any:
         rows: B.
 
     Returns:
-        The same structure; numbers per batch and sparse or ragged outputs are handed on.
+        The same structure; numbers per batch are handed on.
     """
+    has_rows = tf.convert_to_tensor(rows) > 0
 
     def cut(value):
-        has_rows = isinstance(value, tf.Tensor) and value.shape.rank
-        return tf.cond(tf.convert_to_tensor(rows) > 0, lambda: value, lambda: value[:0]) if has_rows else value
+        if isinstance(value, tf.RaggedTensor):
+            return value[: tf.where(has_rows, value.nrows(), 0)]
+        if isinstance(value, tf.SparseTensor):
+            kept = tf.where(has_rows, value.dense_shape[:1], 0)
+            size = tf.concat([kept, value.dense_shape[1:]], 0)
+            return tf.sparse.slice(value, tf.zeros_like(size), size)
+        is_batch = isinstance(value, tf.Tensor) and value.shape.rank
+        return tf.cond(has_rows, lambda: value, lambda: value[:0]) if is_batch else value
 
     return keras.tree.map_structure(cut, outputs)

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import BatchError, message
-from mirrored_keras.replica import private
+from mirrored_keras.replica import feeding, private
 
 _ABOUT_SHAPES = re.compile(r"shape|structure|dimension|rank|incompatible|axis|elements", re.IGNORECASE)
 
@@ -63,7 +63,7 @@ def shapes_of(spec: Any) -> Any:
     """Turns element specs or arrays into objects with `shape` and `dtype`; the first dimension is open.
 
     Args:
-        spec: A structure of specs, tensors or arrays; `None` and empty optionals stay `None`.
+        spec: A structure of specs, tensors or arrays; what stands for `None` becomes `None`.
 
     Returns:
         The same structure with `tf.TensorSpec` leaves.
@@ -72,7 +72,7 @@ def shapes_of(spec: Any) -> Any:
 
 
 def _shape_of(leaf):
-    if leaf is None or type(leaf).__name__ in ("NoneTensorSpec", "OptionalSpec"):
+    if feeding.stands_for_none(leaf):
         return None
     shape = getattr(leaf, "shape", None)
     if shape is None or not hasattr(leaf, "dtype"):

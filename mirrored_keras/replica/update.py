@@ -11,6 +11,28 @@ from mirrored_keras.replica.accumulation import update_or_accumulate
 from mirrored_keras.replica.collective import Gradient
 
 
+def build_optimizer(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> None:
+    """Makes the optimizer's variables, mirrored, also from inside a replica or a `tf.function`.
+
+    Args:
+        optimizer: Any Keras optimizer; nothing happens if it is built.
+        variables: The trainable variables.
+    """
+    if optimizer.built:
+        return
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        optimizer.build(variables)
+        return
+
+    def build(_):
+        with tf.init_scope():
+            if not optimizer.built:
+                optimizer.build(variables)
+
+    context.merge_call(build)
+
+
 def apply_summed(
     optimizer: keras.optimizers.Optimizer, gradients: Sequence[Gradient], variables: Sequence[Any]
 ) -> None:

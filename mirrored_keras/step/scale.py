@@ -68,19 +68,22 @@ def total_over_losses(
     return total
 
 
-def share_of_global_loss(loss: tf.Tensor, *, rows: tf.Tensor | int, global_rows: tf.Tensor | int) -> tf.Tensor:
+def share_of_global_loss(
+    loss: tf.Tensor, *, rows: tf.Tensor | int, global_rows: tf.Tensor | int, has_rows: tf.Tensor | bool
+) -> tf.Tensor:
     """Returns this replica's share (B / G) * L_r of the loss of the global batch; 0 for B = 0.
 
     Args:
         loss: L_r, a mean over this replica's rows, any shape.
         rows: B.
         global_rows: G.
+        has_rows: Whether B > 0; `True` where that is known beforehand.
 
     Returns:
         Same shape and dtype as `loss`. Summed over the replicas it is the loss of one replica.
     """
     share = loss * rows_ratio(rows, global_rows, loss.dtype)
-    return tf.where(tf.cast(rows, tf.int32) > 0, share, tf.zeros_like(share))
+    return share if has_rows is True else tf.where(has_rows, share, tf.zeros_like(share))
 
 
 def rows_ratio(numerator: tf.Tensor | int, denominator: tf.Tensor | int, dtype: tf.DType) -> tf.Tensor:

@@ -26,12 +26,14 @@ def loss_term(
     mask: tf.Tensor | None,
     reduction: str | None,
     rows: tf.Tensor | int,
+    has_rows: tf.Tensor | bool,
 ) -> Term:
     """Returns numerator and denominator of one loss, by the rules that Keras has for one replica.
 
     `sum_over_batch_size` and `mean` divide by the number of elements, or of unmasked elements where
     there is a mask; `mean_with_sample_weight` divides by sum(weight * mask); `sum` and `None` divide
-    by nothing. A loss that returned one number already is read as a mean over this replica's rows.
+    by nothing. A loss that returned one number already, or numbers that are not per row, is read as a mean over
+    this replica's rows.
 
     Args:
         values: Loss per element, float, shape `(B, ...)`, or `()` for a loss that reduces by itself.
@@ -39,6 +41,7 @@ def loss_term(
         mask: Keras mask of the prediction, 1 where an element counts, or `None`. Same dtype as `values`.
         reduction: The loss's `reduction`.
         rows: B, the rows on this replica; 0 gives numerator 0 and denominator 0.
+        has_rows: Whether B > 0; `True` where that is known beforehand.
 
     Returns:
         The `Term`. It holds no NaN for B = 0.
@@ -48,15 +51,23 @@ def loss_term(
         weights = _merge(sample_weight, mask)
         values, weights = match_rank(values, weights)
         values = values * weights
+    elif reduction not in (None, "none") and _has_no_rows(values, rows):
+        values = tf.reduce_sum(values) if reduction == "sum" else tf.reduce_mean(values)
     if values.shape.rank == 0:
         count = tf.cast(rows, values.dtype)
-        return Term(_only_with_rows(values, rows) * count, count)
+        return Term(_only_with_rows(values, has_rows) * count, count)
     if reduction in (None, "none"):
         return Term(values, None)
-    numerator = _only_with_rows(tf.reduce_sum(values), rows)
+    numerator = _only_with_rows(tf.reduce_sum(values), has_rows)
     if reduction == "sum":
         return Term(numerator, None)
-    return Term(numerator, _only_with_rows(_denominator(values, weights, mask, reduction), rows))
+    return Term(numerator, _only_with_rows(_denominator(values, weights, mask, reduction), has_rows))
+
+
+def _has_no_rows(values, rows):
+    # a number of values that is known although that of the rows is not, or is another one
+    count = values.shape[0] if values.shape.rank else None
+    return count is not None and not (isinstance(rows, int) and count == rows)
 
 
 def _denominator(values, weights, mask, reduction):
@@ -80,11 +91,11 @@ def _merge(sample_weight, mask):
     return sample_weight * mask
 
 
-def _only_with_rows(value, rows):
-    if isinstance(rows, int) and rows > 0:
+def _only_with_rows(value, has_rows):
+    if has_rows is True:
         return value
     # for no rows, too, the result hangs on `value`: every replica must have gradients for the same variables
-    return tf.where(tf.convert_to_tensor(rows) > 0, value, tf.zeros_like(value))
+    return tf.where(has_rows, value, tf.zeros_like(value))
 
 
 def match_rank(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

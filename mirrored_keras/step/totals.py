@@ -50,6 +50,20 @@ def _split(vector, group):
     return [tf.reshape(part, value.shape) for part, value in zip(tf.split(vector, sizes), group, strict=True)]
 
 
+def rows_of_replicas(values: Sequence[tf.Tensor], rows: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns values per row of all replicas one after the other, without those of replicas without rows.
+
+    Args:
+        values: One tensor per replica, its first dimension that replica's rows (one that stands in for none).
+        rows: B of each replica.
+
+    Returns:
+        The values of the global batch.
+    """
+    kept = [tf.where(count > 0, tf.shape(value)[0], 0) for value, count in zip(values, rows, strict=True)]
+    return tf.concat([value[:count] for value, count in zip(values, kept, strict=True)], axis=0)
+
+
 def mean_of_replicas(values: Sequence[tf.Tensor], rows: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns sum_r B_r * value_r / sum_r B_r, leaving out replicas without rows.
 

@@ -62,6 +62,7 @@ def owners():
         "accumulating_optimizer": accumulating_optimizer(model),
         "compile_metrics": model._compile_metrics,
         "function_metric": model._compile_metrics.metrics[0],
+        "function_loss": keras.losses.CosineSimilarity(axis=0),
         "functional": model,
         "sequential": keras.Sequential([keras.Input((2,))]),
         "epoch_iterator": model_iterator(model),

@@ -109,9 +109,54 @@ def test_targets_with_other_rows_in_a_dataset(model):
     text = text_of(lambda: model.fit(tf.data.Dataset.from_tensors((X, Y[:6])), verbose=0))
     assert text == (
         "Features, targets and weights of a batch must have the same number of rows.\n"
-        "Received: rows on one replica=[4, 3] (x, y, sample_weight flattened)\n"
+        "Received: rows=[8, 6] (x, y, sample_weight flattened)\n"
         "What to do: tf.data.Dataset.zip((features, targets)).batch(64)   # zip single rows, then batch"
     )
+
+
+def zipped_batches(**options):
+    return tf.data.Dataset.zip(
+        tf.data.Dataset.from_tensor_slices(X).batch(3, **options),
+        tf.data.Dataset.from_tensor_slices(Y).batch(2, **options),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [
+        (lambda: zipped_batches(), [3, 2]),
+        (lambda: zipped_batches(drop_remainder=True), [3, 2]),
+        (lambda: ((X, Y[:7]) for _ in range(2)), [8, 7]),
+        (lambda: ((X, Y, Y[:1]) for _ in range(2)), [8, 8, 1]),
+    ],
+)
+@pytest.mark.parametrize("steps_per_execution", [1, 4])
+def test_batches_of_unequal_parts(model, data, rows, steps_per_execution):
+    """No part may stretch over the rows of another one on a replica that has a single row of it."""
+    model.steps_per_execution = steps_per_execution
+    assert f"Received: rows={rows} (x" in text_of(lambda: model.fit(data(), verbose=0))
+
+
+def test_weights_that_would_meet_another_dimension(make_strategy):
+    """Four rows of four steps fit by accident, on one replica or on several."""
+    with make_strategy(2).scope():
+        inputs = keras.Input((4, 5))
+        sequences = DistributedModel(inputs, keras.layers.Dense(1)(inputs))
+        sequences.compile("sgd", "mse")
+    x, y = np.ones((8, 4, 5), "float32"), np.ones((8, 4, 1), "float32")
+    assert text_of(lambda: sequences.fit(x, y, sample_weight=np.ones(8), batch_size=5, verbose=0)) == (
+        "A sample weight counts for a row, or for an element of the loss: one weight per row needs as many dimensions "
+        "as the loss has.\n"
+        "Received: sample_weight of shape (None,) for the losses of 'mse' of shape (None, 4)\n"
+        "What to do: sample_weight[:, None]   # a weight per row, for losses of shape (None, 4)"
+    )
+    sequences.fit(x, y, sample_weight=np.ones((8, 1)), batch_size=5, verbose=0)
+
+
+def test_weights_with_more_dimensions_than_the_losses(model):
+    text = text_of(lambda: model.fit(X, Y, sample_weight=np.ones((8, 1, 1)), verbose=0))
+    assert "Received: sample_weight of shape (None, 1, 1) for the losses of 'mse' of shape (None,)" in text
 
 
 def test_targets_with_other_rows_in_train_on_batch(model):

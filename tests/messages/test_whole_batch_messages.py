@@ -56,6 +56,11 @@ def test_others_warn(loss):
     assert text == WARNING.replace("dice", loss).replace("Dice", loss.title())
 
 
+def test_an_axis_that_takes_in_the_rows_warns():
+    (text,) = warned(lambda: fit(compiled(2, keras.losses.CosineSimilarity(axis=0))))
+    assert text == WARNING.replace("dice", "cosine_similarity").replace("Dice", "CosineSimilarity")
+
+
 @pytest.mark.parametrize(
     ("replicas", "loss"), [(1, "dice"), (None, "dice"), (2, keras.losses.Dice(axis=1)), (2, GlobalBatchLoss("dice"))]
 )

@@ -163,7 +163,29 @@ def test_alone_it_warns(name):
     kind = type(OWN[name]()).__name__
     assert str(warning.message).startswith("The state of the metric `")
     assert f"({kind}) is not a sum over rows" in str(warning.message)
-    assert f"GlobalBatchMetric({kind}(...))" in str(warning.message)
+    made = "keras.metrics.MeanMetricWrapper(largest_of_batch)" if name == "mean of batches" else f"{kind}(...)"
+    assert f"GlobalBatchMetric({made})" in str(warning.message)
+
+
+def root_mean_square(y_true, y_pred):
+    return ops.sqrt(ops.mean(ops.square(y_true - y_pred)))
+
+
+def mean_error(y_true, y_pred):
+    return ops.mean(ops.abs(y_true - y_pred))
+
+
+def test_a_function_that_is_no_mean_over_rows_warns():
+    alone, means = (made_under(2, compiled(metrics=lambda f=f: [f])) for f in (root_mean_square, mean_error))
+    with pytest.warns(UserWarning, match=r"`root_mean_square` \(MeanMetricWrapper\) is not a sum over rows") as caught:
+        alone.evaluate(X, Y, verbose=0)
+    assert "GlobalBatchMetric(keras.metrics.MeanMetricWrapper(root_mean_square))" in str(caught[0].message)
+    means.evaluate(X, Y, verbose=0)  # warnings are errors
+    whole = made_under(
+        2, compiled(metrics=lambda: [GlobalBatchMetric(keras.metrics.MeanMetricWrapper(root_mean_square))])
+    )
+    expected = float(np.sqrt(np.mean(np.square(Y - X.astype("float32") @ whole.get_weights()[0]))))
+    assert whole.evaluate(X, Y, batch_size=len(X), verbose=0)[1] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("replicas", [None, 1, 2])

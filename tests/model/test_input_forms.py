@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 import tensorflow as tf
 
 from mirrored_keras import DistributedModel
-from model.regression import BATCH, RANDOM, ROWS, X, Y, assert_trains_as_one, dataset, perceptron
+from model.regression import BATCH, RANDOM, ROWS, X, Y, assert_trains_as_one, dataset, made_under, perceptron
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`shuffle=True` was passed",
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.filterwarnings(
 WORDS = np.array(["a", "b", "c", "d"])[RANDOM.integers(0, 4, ROWS)]
 LENGTHS = RANDOM.integers(0, 5, ROWS)
 RAGGED = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=LENGTHS.sum()).astype("float32"), LENGTHS)
+RAGGED_VECTORS = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=(LENGTHS.sum(), 2)).astype("float32"), LENGTHS)
 SPARSE = np.where(RANDOM.random((ROWS, 6)) < 0.7, 0, RANDOM.normal(size=(ROWS, 6))).astype("float32")
 
 
@@ -47,6 +49,32 @@ class OfRaggedRows(DistributedModel):
     def call(self, inputs):
         total = tf.reduce_sum(inputs, axis=1)
         return self.dense(tf.stack([total, total**2], axis=1))
+
+
+class OfPaddedRows(DistributedModel):
+    """A convolution over a row's padded values, which no kernel does for an empty batch."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.conv, self.dense = keras.layers.Conv1D(3, 3, padding="same"), keras.layers.Dense(1)
+        self.conv.build((None, 5, channels))
+        self.dense.build((None, 3))
+        self.channels = channels
+
+    def call(self, inputs):
+        if isinstance(inputs, tf.RaggedTensor):
+            inputs = inputs.to_tensor(shape=[None, 5, *inputs.shape[2:]])
+        elif isinstance(inputs, tf.SparseTensor):
+            inputs = tf.sparse.to_dense(inputs)
+        rows = tf.reshape(inputs, [-1, 5, self.channels])
+        return self.dense(tf.reduce_mean(self.conv(rows), axis=1))
+
+
+class OutOfComposites(keras.Model):
+    """Predicts ragged and sparse rows."""
+
+    def call(self, inputs):
+        return {"ragged": inputs * 2.0, "sparse": tf.sparse.from_dense(inputs.to_tensor(shape=[None, 5]))}
 
 
 class OfNestedParts(DistributedModel):
@@ -127,6 +155,61 @@ def fit(*args, **options):
 )
 def test_form(make, run):
     assert_trains_as_one(make, run=run)
+
+
+@pytest.mark.parametrize(
+    ("rows", "channels"),
+    [
+        pytest.param(RAGGED, 1, id="ragged"),
+        pytest.param(RAGGED_VECTORS, 2, id="ragged vectors"),
+        pytest.param(tf.sparse.from_dense(SPARSE[:, :5]), 1, id="sparse"),
+    ],
+)
+def test_composite_rows_that_leave_replicas_empty(rows, channels):
+    batches = tf.data.Dataset.from_tensor_slices((rows, Y)).batch(6)  # the last batch has one row
+
+    def run(model):
+        logs = fit(batches, validation_data=batches)(model)
+        predictions[model.distribute_strategy.num_replicas_in_sync] = model.predict(batches, verbose=0)
+        return logs
+
+    predictions = {}
+    assert_trains_as_one(lambda: compiled(OfPaddedRows(channels), micro_batches=2), run=run)
+    assert predictions[1].shape == (ROWS, 1)
+    np.testing.assert_allclose(predictions[3], predictions[1], rtol=0, atol=2e-6)
+
+
+def test_scipy_matrix():
+    """The last batch has one row; an array keeps its number of batches, unlike a dataset that is shared out here."""
+    matrix = scipy.sparse.csr_matrix(SPARSE)
+    one, many = assert_trains_as_one(of_sparse_rows, run=fit(matrix, Y, batch_size=6))
+    np.testing.assert_allclose(
+        many.predict(matrix, batch_size=6, verbose=0), one.predict(matrix, batch_size=6, verbose=0), rtol=0, atol=2e-6
+    )
+
+
+def test_targets_that_are_none():
+    def make():
+        inputs = keras.Input((5,))
+        model = DistributedModel(inputs, [keras.layers.Dense(1)(inputs), keras.layers.Dense(1)(inputs)])
+        model.compile(keras.optimizers.SGD(0.05), ["mse", None])
+        return model
+
+    with pytest.warns(UserWarning, match="Gradients do not exist"):
+        assert_trains_as_one(make, run=fit(X, [Y, None], batch_size=BATCH))
+
+
+def test_composite_predictions_of_replicas_without_rows():
+    batches = tf.data.Dataset.from_tensor_slices(RAGGED).batch(6)
+
+    def make():
+        model = DistributedModel.from_model(OutOfComposites())
+        model.compile()
+        return model
+
+    predictions = made_under(3, make).predict(batches, verbose=0)
+    assert predictions["ragged"].to_list() == (RAGGED * 2.0).to_list()
+    np.testing.assert_array_equal(tf.sparse.to_dense(predictions["sparse"]), RAGGED.to_tensor(shape=[None, 5]))
 
 
 def test_pandas():

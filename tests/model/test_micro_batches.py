@@ -88,6 +88,8 @@ def test_set_between_two_fits():
         pieces.micro_batches = count
         one.fit(X, Y, batch_size=10, shuffle=False, verbose=0)
         pieces.fit(X, Y, batch_size=10, shuffle=False, verbose=0)
+        one.train_on_batch(X[:7], Y[:7])
+        pieces.train_on_batch(X[:7], Y[:7])
     assert_same_weights(one, pieces)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from devices import strategy_for
 from mirrored_keras import DistributedModel, GlobalBatch
-from model.regression import X, Y, assert_same_weights, assert_trains_as_one, dataset, made_under, perceptron
+from model.regression import BATCH, X, Y, assert_same_weights, assert_trains_as_one, dataset, made_under, perceptron
 
 
 class GuideStep(DistributedModel):
@@ -93,6 +93,15 @@ class Remembering(DistributedModel):
 class SumOfRows(keras.layers.Layer):
     def call(self, x):
         self.add_loss(GlobalBatch.current(x).sum_of_rows(0.01 * keras.ops.sum(keras.ops.square(x))))
+        return x
+
+
+class ValuePerRow(keras.layers.Layer):
+    """Keras sums an added vector: over the rows for the first of these, over the columns for the second."""
+
+    def call(self, x):
+        self.add_loss(0.01 * keras.ops.sum(keras.ops.square(x), axis=-1))
+        self.add_loss(0.01 * keras.ops.mean(keras.ops.square(x), axis=0))
         return x
 
 
@@ -199,14 +208,36 @@ def test_tensors_kept_between_call_and_loss(replicas):
     assert_trains_as_one(make, replicas)
 
 
-def test_added_sum_of_rows(replicas):
+@pytest.mark.parametrize("adding", [SumOfRows, ValuePerRow])
+def test_added_sum_of_rows(adding, replicas):
     def make():
         inputs = keras.Input((5,))
-        model = DistributedModel(inputs, keras.layers.Dense(1)(SumOfRows()(keras.layers.Dense(3)(inputs))))
+        model = DistributedModel(inputs, keras.layers.Dense(1)(adding()(keras.layers.Dense(3)(inputs))))
         model.compile(keras.optimizers.SGD(0.01), loss="mse")
         return model
 
     assert_trains_as_one(make, replicas)
+
+
+class MeanOfEachColumn(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=0)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "sum_over_batch_size"])
+def test_a_loss_with_a_mean_per_column(reduction, replicas):
+    """It has no value per row; each of its numbers is a mean over the rows."""
+
+    def make():
+        inputs = keras.Input((5,))
+        model = DistributedModel(inputs, keras.layers.Dense(3)(inputs))
+        model.compile("sgd", MeanOfEachColumn(reduction=reduction))
+        return model
+
+    y = X[:, :3] * Y
+    assert_trains_as_one(
+        make, replicas, lambda model: model.fit(X, y, batch_size=BATCH, verbose=0, shuffle=False).history
+    )
 
 
 @pytest.mark.parametrize("optimizer", [keras.optimizers.SGD, keras.optimizers.Adam])

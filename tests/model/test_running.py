@@ -117,6 +117,68 @@ def test_predictions_keep_their_order(replicas):
         np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-6)
 
 
+class AsWideAsTheLargest(DistributedModel):
+    """Cuts its input where a batch says so: replicas and batches differ in width."""
+
+    def call(self, inputs):
+        return {"cut": inputs[:, : tf.cast(tf.reduce_max(inputs[:, 0]), tf.int32)], "all": inputs[:, None, :]}
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_predictions_as_wide_as_a_batch_decides(run_eagerly):
+    def make():
+        cutting = AsWideAsTheLargest()
+        cutting.compile(run_eagerly=run_eagerly)
+        return cutting
+
+    widths = np.array([1, 2, 3, 4, 1, 1, 1, 2, 3, 2, 1])
+    rows = np.column_stack([widths, np.arange(44).reshape(11, 4)]).astype("float32")
+    predictions = made_under(3, make).predict(rows, batch_size=4, verbose=0)
+    np.testing.assert_array_equal(predictions["all"], rows[:, None])
+    # rows 0-1, 2-3, none; 4-5, 6-7, none; 8, 9, 10
+    expected = [2, 2, 4, 4, 1, 1, 2, 2, 3, 2, 1]
+    assert predictions["cut"].to_list() == [row[:width].tolist() for row, width in zip(rows, expected, strict=True)]
+
+
+@pytest.mark.parametrize("replicas", [None, 3])
+def test_predictions_of_unknown_width_stay_arrays(replicas):
+    def make():
+        inputs = keras.Input((None, 5))
+        return DistributedModel(inputs, keras.layers.Dense(2)(inputs))
+
+    sequences = np.random.default_rng(1).normal(size=(11, 3, 5)).astype("float32")
+    made = made_under(replicas, make)
+    assert made.predict_on_batch(sequences).shape == (11, 3, 2)
+    rows = made.predict(sequences, batch_size=4, verbose=0)
+    assert isinstance(rows, np.ndarray)
+    np.testing.assert_allclose(rows, made(sequences), rtol=0, atol=1e-6)
+
+
+class ErrorOfEachRow(DistributedModel):
+    def test_step(self, data):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return {"error": tf.abs(self(x) - y)[:, 0]}
+
+
+def test_a_log_with_a_value_per_row():
+    one, many = (made_under(replicas, lambda: perceptron(ErrorOfEachRow)) for replicas in (None, 3))
+    expected = one.evaluate(X[:8], Y[:8], batch_size=7, verbose=0, return_dict=True)  # the last batch has one row
+    received = many.evaluate(X[:8], Y[:8], batch_size=7, verbose=0, return_dict=True)
+    np.testing.assert_allclose(received["error"], expected["error"], rtol=1e-5)
+    expected = one.test_on_batch(X, Y, return_dict=True)["error"]
+    np.testing.assert_allclose(many.test_on_batch(X, Y, return_dict=True)["error"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch", "test_on_batch"])
+def test_not_compiled(method):
+    def make():
+        inputs = keras.Input((5,))
+        return DistributedModel(inputs, keras.layers.Dense(1)(inputs))
+
+    with pytest.raises(ValueError, match="must call `compile"):
+        getattr(made_under(2, make), method)(X, Y)
+
+
 @pytest.mark.parametrize("form", ["generator", "PyDataset"])
 def test_the_callers_arrays_stay_as_they_are(form):
     rows = 4096  # NumPy aligns large arrays, and only aligned ones are handed on without a copy

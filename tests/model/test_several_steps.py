@@ -31,6 +31,9 @@ class OwnValues(DistributedModel):
 
 def batches(kind):
     dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
+    if kind == "a row in between":
+        rows = dataset.unbatch()
+        return rows.take(8).batch(4).concatenate(rows.skip(8).take(1).batch(4)).concatenate(rows.skip(9).batch(4))
     return dataset.filter(lambda x, y: True) if kind == "unknown length" else dataset
 
 
@@ -55,6 +58,8 @@ def train(replicas, steps_per_execution, *, base=DistributedModel, kind="known l
         (None, "unknown length", DistributedModel),
         (3, "known length", DistributedModel),
         (3, "unknown length", OwnValues),
+        (3, "a row in between", DistributedModel),
+        (2, "a row in between", OwnValues),
     ],
 )
 def test_same_as_single_steps(replicas, kind, base):
