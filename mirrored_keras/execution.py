@@ -44,6 +44,7 @@ class StepRunner:
         own_step: bool = False,
         around: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     ):
+        self.logs_with_own_loss: Any = None  # the last logs, where their `loss` is the step's and no metric's
         self.map_data = None  # (*data) -> data, on a replica, for what a dataset can no longer map
         self._model = model
         self._step = step
@@ -73,7 +74,8 @@ class StepRunner:
         """
         with difference_named():
             result = self._run(iterator)
-        return OwnLossLogs(result) if self._logs.has_own_loss else result
+        self.logs_with_own_loss = result if self._logs.has_own_loss else None
+        return result
 
     def _run(self, iterator):
         of_dataset = isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator))
@@ -187,12 +189,6 @@ def _after(step):
             return step(data)
 
     return gated
-
-
-class OwnLossLogs(dict):
-    """Logs whose `loss` is the step's own value, not a metric's."""
-
-    has_own_loss = True
 
 
 def local_rows(strategy: tf.distribute.Strategy, data: Any) -> list[Any] | None:

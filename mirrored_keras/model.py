@@ -316,7 +316,10 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns):
 
     def _get_metrics_result_or_logs(self, logs: Any) -> Any:
         # Keras would replace a step's own `loss` by the tracker that the step never updated.
-        return logs if getattr(logs, "has_own_loss", False) else super()._get_metrics_result_or_logs(logs)
+        for runner in (self.train_function, self.test_function):
+            if isinstance(runner, StepRunner) and logs is not None and runner.logs_with_own_loss is logs:
+                return logs
+        return super()._get_metrics_result_or_logs(logs)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # Stock draws a batch and averages it over the replicas; shapes are all that is needed.

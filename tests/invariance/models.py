@@ -59,7 +59,7 @@ def sequential(base):
 def nested(base):
     """A plain Keras model with a penalty inside the trained one."""
     inner_inputs = keras.Input((WIDTH,))
-    inner_layer = layers.Dense(5, activation="tanh", kernel_regularizer=keras.regularizers.L1(0.02))
+    inner_layer = layers.Dense(5, activation="tanh", kernel_regularizer=keras.regularizers.L1L2(l1=0.02))
     inner = keras.Model(inner_inputs, inner_layer(inner_inputs), name="inner")
     inputs = keras.Input((WIDTH,))
     return base(inputs, layers.Dense(CLASSES)(inner(inputs)))
