@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mirrored_keras.batch_norm import SyncBatchNormalization, sync_batch_norm
-    from mirrored_keras.errors import BatchError, CollectiveError, MirroredKerasError, SetupError
+    from mirrored_keras.errors import BatchError, CheckpointError, CollectiveError, MirroredKerasError, SetupError
     from mirrored_keras.gathering import gather_rows
     from mirrored_keras.global_batch import GlobalBatch
     from mirrored_keras.memory_fit import find_micro_batches
@@ -22,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchError",
+    "CheckpointError",
     "CollectiveError",
     "DistributedModel",
     "GlobalBatch",
@@ -37,7 +38,7 @@ __all__ = [
     "sync_batch_norm",
 ]
 
-_ERRORS = ("BatchError", "CollectiveError", "MirroredKerasError", "SetupError")
+_ERRORS = ("BatchError", "CheckpointError", "CollectiveError", "MirroredKerasError", "SetupError")
 _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",

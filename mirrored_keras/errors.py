@@ -26,6 +26,13 @@ class CollectiveError(MirroredKerasError, RuntimeError):
     """
 
 
+class CheckpointError(MirroredKerasError, ValueError):
+    """A file cannot be written, read or restored as asked: damaged, foreign, unsafe, or of another model.
+
+    Who must act: whoever keeps the files. Nothing has been changed, neither in a file nor in a model.
+    """
+
+
 def message(rule: str, received: str, fix: str) -> str:
     """Returns the one shape that all messages of this package have.
 

@@ -1,0 +1,1 @@
+"""Files that are whole or absent: saving, loading, checkpoints during `fit`, exact resume."""

@@ -1,0 +1,84 @@
+"""A checksum of a whole file, in its own last bytes, where `.h5` and `.keras` files carry it unharmed.
+
+HDF5 ignores what follows its last block, and a zip archive may end with a comment. The last 64 bytes are
+mark (16), SHA-256 of everything before them (32), mark (16).
+"""
+
+import hashlib
+import os
+import zipfile
+
+from mirrored_keras.errors import CheckpointError, message
+
+_MARK = b"mirrored-keras\x00\x01"
+LENGTH = 2 * len(_MARK) + hashlib.sha256().digest_size
+_BLOCK = 1 << 20
+
+
+def add_checksum(path: str | os.PathLike[str]) -> None:
+    """Writes the checksum of a finished `.keras` or HDF5 file into its end.
+
+    Args:
+        path: The file; it has no checksum yet.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = bytes(LENGTH)  # the archive states the length of what follows it
+        size = os.path.getsize(path) - LENGTH
+    else:
+        size = os.path.getsize(path)
+    digest = _digest(path, size)
+    with open(path, "r+b") as file:
+        file.seek(size)
+        file.write(_MARK + digest + _MARK)
+
+
+def has_checksum(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a file ends with a checksum, right or wrong.
+
+    Args:
+        path: The file.
+    """
+    end = _end(path)
+    return end.startswith(_MARK) or end.endswith(_MARK)
+
+
+def check_checksum(path: str | os.PathLike[str]) -> None:
+    """Compares a file with the checksum at its end.
+
+    Args:
+        path: The file.
+
+    Raises:
+        CheckpointError: They differ.
+    """
+    size = os.path.getsize(path)
+    if _end(path) != _MARK + _digest(path, size - LENGTH) + _MARK:
+        raise CheckpointError(
+            message(
+                "A file must hold the bytes that were written: this one was damaged after it was saved.",
+                f"path={os.fspath(path)!r}, size={size} bytes, which do not have the checksum that the file states",
+                "restore the file from a copy, or load an older one",
+            )
+        )
+
+
+def _end(path):
+    size = os.path.getsize(path)
+    if size < LENGTH:
+        return b""
+    with open(path, "rb") as file:
+        file.seek(size - LENGTH)
+        return file.read()
+
+
+def _digest(path, size):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while size > 0:
+            block = file.read(min(size, _BLOCK))
+            if not block:
+                break
+            digest.update(block)
+            size -= len(block)
+    return digest.digest()
