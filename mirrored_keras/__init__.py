@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mirrored_keras.batch_norm import SyncBatchNormalization, sync_batch_norm
+    from mirrored_keras.checkpoint.exporting import export_model
+    from mirrored_keras.checkpoint.loading import load_model
+    from mirrored_keras.checkpoint.restoring import RestoreReport, load_weights
+    from mirrored_keras.checkpoint.saving import save_model, save_weights
     from mirrored_keras.errors import BatchError, CheckpointError, CollectiveError, MirroredKerasError, SetupError
     from mirrored_keras.gathering import gather_rows
     from mirrored_keras.global_batch import GlobalBatch
@@ -29,12 +33,18 @@ __all__ = [
     "GlobalBatchLoss",
     "GlobalBatchMetric",
     "MirroredKerasError",
+    "RestoreReport",
     "SetupError",
     "SyncBatchNormalization",
     "check_collective",
+    "export_model",
     "find_micro_batches",
     "gather_rows",
+    "load_model",
+    "load_weights",
     "mirrored_strategy",
+    "save_model",
+    "save_weights",
     "sync_batch_norm",
 ]
 
@@ -50,6 +60,12 @@ _MODULES = {
     "check_collective": "mirrored_keras.replica.collective",
     "mirrored_strategy": "mirrored_keras.replica.devices",
     "sync_batch_norm": "mirrored_keras.batch_norm",
+    "export_model": "mirrored_keras.checkpoint.exporting",
+    "load_model": "mirrored_keras.checkpoint.loading",
+    "load_weights": "mirrored_keras.checkpoint.restoring",
+    "RestoreReport": "mirrored_keras.checkpoint.restoring",
+    "save_model": "mirrored_keras.checkpoint.saving",
+    "save_weights": "mirrored_keras.checkpoint.saving",
     **dict.fromkeys(_ERRORS, "mirrored_keras.errors"),
 }
 

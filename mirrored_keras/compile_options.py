@@ -6,6 +6,8 @@ import keras
 
 from mirrored_keras.micro_batches import check_micro_batches
 from mirrored_keras.randomness import check_mode
+from mirrored_keras.replica import private
+from mirrored_keras.serialization import completed
 
 
 class CompileOptions(keras.Model):
@@ -21,6 +23,8 @@ class CompileOptions(keras.Model):
     #: Descriptions of the data that model and losses were tried on since `compile`.
     seen_data_shapes: tuple[str, ...] = ()
     _micro_batches = 1
+    _jit_compile_as_given: bool | str = "auto"
+    _scales_loss = True
 
     @property
     def has_own_train_step(self) -> bool:
@@ -38,11 +42,15 @@ class CompileOptions(keras.Model):
         self._micro_batches = check_micro_batches(value, has_own_train_step=own, randomness=self.randomness)
         self.train_function = None
 
-    def keep_options(self, *, steps_per_execution: Any, micro_batches: Any, randomness: Any) -> None:
+    def keep_options(
+        self, *, steps_per_execution: Any, jit_compile: Any, auto_scale_loss: bool, micro_batches: Any, randomness: Any
+    ) -> None:
         """Keeps what `compile` was given.
 
         Args:
             steps_per_execution: A number or "auto".
+            jit_compile: True, False or "auto".
+            auto_scale_loss: Whether float16 gets a loss scale by itself.
             micro_batches: k.
             randomness: "replica" or "row".
 
@@ -51,6 +59,7 @@ class CompileOptions(keras.Model):
         """
         check_mode(randomness)
         self.randomness = randomness
+        self._jit_compile_as_given, self._scales_loss = jit_compile, auto_scale_loss
         self.chooses_steps_per_execution = steps_per_execution == "auto"
         self.micro_batches = micro_batches
         self.seen_data_shapes = ()
@@ -60,10 +69,19 @@ class CompileOptions(keras.Model):
         config = super().get_compile_config()
         if not config:
             return config
+        for name in ("loss", "metrics", "weighted_metrics"):
+            completed(private.compile_argument(self, name), config.get(name))
         if self.chooses_steps_per_execution:
             config["steps_per_execution"] = "auto"
         if self.micro_batches > 1:
             config["micro_batches"] = self.micro_batches
         if self.randomness != "replica":
             config["randomness"] = self.randomness
+        # Keras writes down what "auto" was resolved to, which another number of replicas may refuse
+        config["jit_compile"] = self._jit_compile_as_given
+        if not self._scales_loss:
+            config["auto_scale_loss"] = False  # Keras does not write it down
+        if config.get("optimizer") is None:
+            # stock `keras.saving.save_model` to HDF5 takes it out of the live model's configuration
+            config["optimizer"] = keras.saving.serialize_keras_object(self.optimizer)
         return config

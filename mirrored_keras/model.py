@@ -13,6 +13,7 @@ from mirrored_keras.compile_options import CompileOptions
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
+from mirrored_keras.files import SafeFiles
 from mirrored_keras.forward_pass import loss_of, predictions_of
 from mirrored_keras.functional import functional_variant, original_class
 from mirrored_keras.global_batch import GlobalBatch
@@ -25,7 +26,7 @@ from mirrored_keras.running import CheckedRuns
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")
-class DistributedModel(RandomModel, CompileOptions, CheckedRuns):
+class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
     """A `keras.Model` that trains on N replicas exactly as on one.
 
     With B_r rows on replica r and G = sum_r B_r rows in the global batch, a step minimises
@@ -69,9 +70,14 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns):
     predict_function: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
-        if private.is_functional_call(args, kwargs):
-            cls = functional_variant(cls)
-        return super().__new__(cls)
+        # a subclass may take two arguments of its own
+        of_graph = cls is original_class(DistributedModel) or private.are_symbolic(
+            (args[:2], kwargs.get("outputs", ()))
+        )
+        if private.is_functional_call(args, kwargs) and of_graph:
+            return super().__new__(functional_variant(cls))
+        # past `keras.Model`, which drops the arguments, so that `get_config` would write down the defaults
+        return super(keras.Model, cls).__new__(cls, *args, **kwargs)
 
     def __init__(self, *args: Any, **kwargs: Any):
         # the names `args` and `kwargs` are part of Keras' rules for reviving a model from its config
@@ -156,7 +162,13 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns):
             SetupError: An optimizer or metric object was made outside the model's scope,
                 `jit_compile=True` is asked for on several replicas, or `randomness` is another word.
         """
-        self.keep_options(steps_per_execution=steps_per_execution, micro_batches=micro_batches, randomness=randomness)
+        self.keep_options(
+            steps_per_execution=steps_per_execution,
+            jit_compile=jit_compile,
+            auto_scale_loss=auto_scale_loss,
+            micro_batches=micro_batches,
+            randomness=randomness,
+        )
         scope.check_compile(self, optimizer=optimizer, metrics=(metrics, weighted_metrics), jit_compile=jit_compile)
         with self.distribute_strategy.scope():
             super().compile(
@@ -337,3 +349,7 @@ keras.saving.get_custom_objects()["DistributedModel"] = DistributedModel
 def _is_per_row(loss):
     rows = GlobalBatch.current(loss).rows
     return bool(loss.shape.rank) and (loss.shape[0] is None or (isinstance(rows, int) and loss.shape[0] == rows))
+
+
+# whole-model HDF5 files name a class without its package
+keras.saving.get_custom_objects()["DistributedModel"] = DistributedModel

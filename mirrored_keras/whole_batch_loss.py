@@ -12,6 +12,7 @@ from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import collective, private
 from mirrored_keras.replica.rows import first_leaf, rows_of
+from mirrored_keras.serialization import serialized
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")
@@ -97,7 +98,7 @@ class GlobalBatchLoss(keras.losses.Loss):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the wrapped loss, serialised, and the name."""
-        return {"loss": keras.saving.serialize_keras_object(self.loss), "name": self.name}
+        return {"loss": serialized(self.loss), "name": self.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "GlobalBatchLoss":

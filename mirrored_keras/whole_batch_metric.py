@@ -11,6 +11,7 @@ from mirrored_keras.errors import SetupError, message
 from mirrored_keras.gathering import gather_rows
 from mirrored_keras.logs import value_of
 from mirrored_keras.replica import private
+from mirrored_keras.serialization import serialized
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")
@@ -108,7 +109,7 @@ class GlobalBatchMetric(keras.metrics.Metric):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the wrapped metric, serialised, and the name."""
-        return {"metric": keras.saving.serialize_keras_object(self.metric), "name": self.name}
+        return {"metric": serialized(self.metric), "name": self.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "GlobalBatchMetric":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import pathlib
 import re
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import mirrored_keras
-from mirrored_keras import DistributedModel, mirrored_strategy
+from mirrored_keras import DistributedModel, load_model, mirrored_strategy, save_model
 from mirrored_keras.data import digits_dataset
 from mirrored_keras.data.digits import IMAGE_SHAPE, ROWS
 
@@ -130,17 +129,8 @@ class Session:
         Returns:
             Held-out accuracy of the restored model.
         """
-        # Keras calls HDF5 a legacy format on every save; here it is the point.
-        logger = logging.getLogger("absl")
-        level = logger.level
-        logger.setLevel(logging.ERROR)
-        model.save(path)
-        logger.setLevel(level)
-        with self._strategies[self.other_replicas].scope():
-            restored = keras.models.load_model(
-                path, compile=False, custom_objects={"DistributedModel": DistributedModel}
-            )
-            self._compile(restored)
+        save_model(model, path)
+        restored = load_model(path, strategy=self._strategies[self.other_replicas])
         return restored.evaluate(self._test, verbose=0, return_dict=True)["accuracy"]
 
     def _fit(

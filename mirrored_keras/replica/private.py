@@ -17,9 +17,14 @@ import tensorflow as tf
 from keras.src.backend import KerasTensor, compute_output_spec, get_keras_mask, set_keras_mask
 from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute  # unseeded draws
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell  # draws the masks of all recurrent cells
+
+# HDF5 files of whole models into and out of an open file, and their compile arguments; public calls lose them
+from keras.src.legacy.saving.legacy_h5_format import load_optimizer_weights_from_hdf5_group, save_model_to_hdf5
+from keras.src.legacy.saving.saving_utils import compile_args_from_training_config as compile_arguments_of_h5
 from keras.src.losses.losses import LossFunctionWrapper  # a loss function as an object, as `compile` makes it
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.random.seed_generator import make_default_seed  # the seed of a generator that is given none
+from keras.src.saving.serialization_lib import ObjectSharingScope, in_safe_mode  # shared layers stay shared
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
@@ -33,8 +38,10 @@ __all__ = [
     "DotNotTrackScope",
     "Functional",
     "LossFunctionWrapper",
+    "compile_arguments_of_h5",
     "get_keras_mask",
     "make_default_seed",
+    "save_model_to_hdf5",
     "set_keras_mask",
 ]
 
@@ -94,6 +101,7 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
         "_loss_ids",
         "_seed_generators",
         "_non_trainable_variables",
+        "_compile_config",
     ),
     "functional": ("_inputs_struct", "_outputs_struct"),
     "sequential": ("_functional",),
@@ -277,9 +285,14 @@ def function_of_metric(metric: keras.metrics.MeanMetricWrapper) -> Any:
     return metric._fn
 
 
+def function_arguments(wrapper: Any) -> dict[str, Any]:
+    """Returns what a loss or metric hands to the function that it was made around."""
+    return dict(getattr(wrapper, "_fn_kwargs", None) or {})
+
+
 def axis_of_loss(loss: keras.losses.Loss) -> Any:
     """Returns the `axis` that Keras hands to the function of a loss; `None` if it hands none."""
-    return getattr(loss, "_fn_kwargs", {}).get("axis")
+    return function_arguments(loss).get("axis")
 
 
 def metrics_by_output(metrics: CompileMetrics, y_true: Any, y_pred: Any) -> list[tuple[Any, Any, Any]]:
@@ -314,6 +327,12 @@ def is_functional_call(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     from keras.src.models.model import functional_init_arguments
 
     return functional_init_arguments(args, kwargs)
+
+
+def are_symbolic(structure: Any) -> bool:
+    """Returns whether all leaves are symbolic tensors of Keras, of which there is at least one."""
+    leaves = keras.tree.flatten(structure)
+    return bool(leaves) and all(isinstance(leaf, KerasTensor) for leaf in leaves)
 
 
 def element_spec_of(epoch_iterator: Any) -> Any:
@@ -443,3 +462,45 @@ def set_unseeded_generator(generator: keras.random.SeedGenerator | None) -> None
 def mask_drawing_of(layer: keras.layers.Layer) -> tuple[str, Callable[..., Any]] | None:
     """Returns name and method by which a recurrent cell draws its dropout masks; `None` for other layers."""
     return ("_create_dropout_mask", layer._create_dropout_mask) if isinstance(layer, DropoutRNNCell) else None
+
+
+@contextlib.contextmanager
+def compile_config_replaced(model: keras.Model, replace: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
+    """Shows Keras other arguments of `compile` inside the block, and keeps the model's own from being changed."""
+    kept = getattr(model, "_compile_config", None)
+    if kept is None:
+        yield
+        return
+    own = kept.config
+    kept.config = replace(dict(own))
+    try:
+        yield
+    finally:
+        kept.config = own
+
+
+def compile_argument(model: keras.Model, name: str) -> Any:
+    """Returns an argument that a compiled model was compiled with."""
+    return model._compile_config.config.get(name)
+
+
+def serialized_model(model: keras.Model) -> dict[str, Any]:
+    """Returns the configuration that `.keras` files hold."""
+    with ObjectSharingScope():
+        return keras.saving.serialize_keras_object(model)
+
+
+def model_from_serialized(config: dict[str, Any], custom_objects: Any, safe_mode: bool) -> keras.Model:
+    """Makes a model from the configuration that `.keras` files hold."""
+    with ObjectSharingScope():
+        return keras.saving.deserialize_keras_object(config, custom_objects=dict(custom_objects), safe_mode=safe_mode)
+
+
+def optimizer_weights_of_h5(file: Any) -> list[Any]:
+    """Returns the arrays of an optimizer from an open HDF5 file of a whole model."""
+    return [dataset[()] for dataset in load_optimizer_weights_from_hdf5_group(file)]
+
+
+def runs_code_of_files() -> bool:
+    """Returns whether `keras.config.enable_unsafe_deserialization` was called in this process."""
+    return in_safe_mode() is False

@@ -124,12 +124,24 @@ def check_trainable(model: keras.Model) -> None:
         model: A compiled model about to be trained.
 
     Raises:
-        SetupError: Names the first such weight.
+        SetupError: Names the first such weight; or the optimizer was built for no weight at all.
     """
     optimizer = model.optimizer
-    if optimizer is None or not optimizer.built or model.distribute_strategy.num_replicas_in_sync == 1:
+    if optimizer is None or not optimizer.built:
         return
     known = {id(variable) for variable in private.variables_of(optimizer)}
+    if not known and model.trainable_variables:
+        raise SetupError(
+            message(
+                "An optimizer is built for the weights that it trains; `keras.models.load_model` of an .h5 file "
+                "builds it for none, and drops its state.",
+                f"optimizer={optimizer.name!r} with 0 weights, model={model.name!r} with "
+                f"{len(model.trainable_variables)}",
+                "mirrored_keras.load_model(path), or model.compile(...) to start with a new optimizer",
+            )
+        )
+    if model.distribute_strategy.num_replicas_in_sync == 1:
+        return
     for variable in model.trainable_variables:
         if id(variable) not in known:
             raise SetupError(

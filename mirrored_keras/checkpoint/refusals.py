@@ -1,0 +1,227 @@
+"""What cannot be saved whole is refused, or warned about, before anything is written."""
+
+import inspect
+import warnings
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from mirrored_keras import DistributedModel
+from mirrored_keras.errors import CheckpointError, message
+
+_GRAPHS = (keras.Sequential, type(keras.Model(*[keras.Input((1,))] * 2)))
+
+
+def check_context(function: str) -> None:
+    """Refuses to read or write a file where that would happen once per replica, or once per trace.
+
+    Args:
+        function: The name of the public function.
+
+    Raises:
+        CheckpointError: The call comes from inside a replica or a `tf.function`.
+    """
+    in_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+    if in_replica or not tf.executing_eagerly():
+        raise CheckpointError(
+            message(
+                "Files are written and read once, outside the replicas and outside graphs.",
+                f"{function} called inside {'a replica (strategy.run)' if in_replica else 'a tf.function'}",
+                f"{function}(model, path) after strategy.run(...) has returned, or in a callback",
+            )
+        )
+
+
+def is_graph(model: keras.Model) -> bool:
+    """Returns whether a model is functional or sequential, so that its layers are in its configuration.
+
+    Args:
+        model: The model.
+    """
+    return isinstance(model, _GRAPHS)
+
+
+def is_stock(model: keras.Model) -> bool:
+    """Returns whether a model's class is one of Keras' own functional or sequential classes.
+
+    Args:
+        model: The model.
+    """
+    return type(model) in _GRAPHS
+
+
+def check_savable(model: Any, path: str) -> None:
+    """Refuses a model that could not be made again from its file; warns about layers that need a word to load.
+
+    Args:
+        model: The model.
+        path: The file to be written.
+
+    Raises:
+        CheckpointError: With the reason and the alternative.
+    """
+    check_built(model)
+    if not is_graph(model):
+        _check_subclass(model, path)
+    if not path.endswith(".keras"):
+        _check_dtypes(model)
+    _warn_of(
+        [layer.name for layer in _layers(model) if _is_lambda(layer)],
+        "hold a Python lambda, which is code: no file with it is loaded without safe_mode=False",
+    )
+    if not path.endswith(".keras"):
+        _warn_of(
+            [layer.name for layer in _layers(model) if not isinstance(layer, keras.layers.Layer)],
+            "are operations without a layer: this package reads them from HDF5, plain Keras from .keras only",
+        )
+
+
+def _warn_of(names, what):
+    if names:
+        warnings.warn(
+            f"Layers {', '.join(map(repr, names))} {what}.\nWhat to do: write them as layer classes, decorated with "
+            "@keras.saving.register_keras_serializable().",
+            stacklevel=4,
+        )
+
+
+def _is_lambda(layer):
+    return isinstance(layer, keras.layers.Lambda) and getattr(layer.function, "__name__", "") == "<lambda>"
+
+
+def check_built(model: Any) -> None:
+    """Refuses what has no weights yet.
+
+    Args:
+        model: What is to be saved, or to take weights.
+
+    Raises:
+        CheckpointError: It is no Keras model, or it is not built.
+    """
+    if not isinstance(model, keras.Model):
+        raise _refused(
+            "What is saved and restored is a Keras model.", f"model of {type(model)}", "save_model(model, path)"
+        )
+    if not model.built:
+        raise _refused(
+            "A model has weights once it is built.",
+            f"model={model.name!r}, not built",
+            "model.build(input_shape), or model(batch) once, inside the scope",
+        )
+
+
+def config_of(model: keras.Model) -> dict[str, Any]:
+    """Returns `model.get_config()`, or says why there is none.
+
+    Args:
+        model: A subclassed model.
+
+    Raises:
+        CheckpointError: The arguments of `__init__` cannot be written down.
+    """
+    try:
+        return model.get_config()
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise _refused(
+            "A subclassed model is made again from `get_config`.",
+            f"model={model.name!r} of class {type(model).__name__}: {' '.join(str(error).split())[:200]}",
+            _alternatives(model),
+        ) from error
+
+
+def _check_subclass(model, path):
+    if not path.endswith(".keras"):
+        raise _refused(
+            "A whole-model HDF5 file holds the layers of functional and sequential models; the code of a class is in "
+            "no file.",
+            f"model={model.name!r} of class {type(model).__name__}, path={path!r}",
+            'save_model(model, "model.keras"), or save_weights(model, "model.weights.h5")',
+        )
+    config = config_of(model)
+    if type(model).get_config is keras.Model.get_config:
+        _check_arguments(model, config)
+    if type(model).from_config.__func__ is keras.Model.from_config.__func__:
+        try:
+            inspect.signature(type(model)).bind(**config)
+        except TypeError as error:
+            raise _refused(
+                "A subclassed model is made again by calling its class with what `get_config` returns.",
+                f"class {type(model).__name__}, get_config() with {sorted(config)}: {error}",
+                _alternatives(model),
+            ) from error
+
+
+def _check_arguments(model, config):
+    # `keras.Model` forgets what its class was called with, and writes down the defaults
+    for name, value in config.items():
+        own = getattr(model, name, value)
+        if isinstance(value, (bool, int, float, str)) and type(own) is type(value) and own != value:
+            raise _refused(
+                "A subclassed model is made again by calling its class with what `get_config` returns.",
+                f"class {type(model).__name__}, get_config() with {name}={value!r}, model.{name}={own!r}",
+                f"class {type(model).__name__}(DistributedModel), or {_alternatives(model)}",
+            )
+
+
+def _check_dtypes(model):
+    for variable in model.variables:
+        if variable.dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"):
+            raise _refused(
+                "HDF5 files of whole models hold the types of NumPy.",
+                f"variable={variable.path!r} of type {variable.dtype}",
+                'save_model(model, "model.keras")',
+            )
+
+
+def _alternatives(model):
+    return (
+        f"add to {type(model).__name__}:\n"
+        "    def get_config(self):\n"
+        '        return {**super().get_config(), "units": self.units}     # every argument of __init__\n'
+        'or save_weights(model, "model.weights.h5") and load_weights into a model made by your code'
+    )
+
+
+def _layers(model):
+    found = list(getattr(model, "operations", None) or model.layers)
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            found += _layers(layer)
+    return found
+
+
+def _refused(rule, received, fix):
+    return CheckpointError(message(rule, received, fix))
+
+
+def plain_model(model: keras.Model) -> keras.Model:
+    """Returns a `keras.Model` over the same layers, compiled with the same optimizer, for files without this library.
+
+    Args:
+        model: A functional `DistributedModel`; a model of Keras' own classes comes back itself.
+
+    Returns:
+        The model.
+
+    Raises:
+        CheckpointError: It is a subclassed model, whose steps and layers are in its own class.
+    """
+    if is_stock(model):
+        return model
+    if not is_graph(model) or type(model).__mro__[1] is not DistributedModel:
+        raise _refused(
+            "Only a functional model can be written without its class.",
+            f"model={model.name!r} of class {type(model).__name__}, plain=True",
+            "save_model(model, path)",
+        )
+    from mirrored_keras.replica import private
+
+    plain = keras.Model(*private.graph_of(model), name=model.name)
+    if model.compiled:
+        arguments = keras.saving.deserialize_keras_object(model.get_compile_config())
+        for own in ("micro_batches", "randomness", "optimizer"):
+            arguments.pop(own, None)
+        steps = model.steps_per_execution
+        plain.compile(optimizer=model.optimizer, **{**arguments, "steps_per_execution": steps})
+    return plain

@@ -1,0 +1,182 @@
+"""Restores weights into a model made by code, whole or in part, with a report of what was restored."""
+
+import contextlib
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import h5py
+import keras
+
+from mirrored_keras.checkpoint import inspection, refusals
+from mirrored_keras.checkpoint.contents import restore_random_state
+from mirrored_keras.checkpoint.loading import errors_explained
+from mirrored_keras.checkpoint.optimizer_state import (
+    LOST_STATE,
+    archived_optimizer_shapes,
+    check_optimizer_restored,
+    restore_from_h5,
+)
+from mirrored_keras.checkpoint.tensorflow_checkpoint import is_checkpoint, read_checkpoint
+from mirrored_keras.errors import MirroredKerasError
+from mirrored_keras.replica.instances import replaced_methods
+from mirrored_keras.replica.update import build_optimizer
+
+_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreReport:
+    """What `load_weights` restored.
+
+    Attributes:
+        restored: Paths of the variables, of model and optimizer, that have the values of the file.
+        kept: Paths of the variables that have the values they had.
+    """
+
+    restored: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Returns one line per variable that was kept, below a headline."""
+        lines = [f"restored {len(self.restored)} variables, kept {len(self.kept)}"]
+        return "\n".join([*lines, *(f"  kept: {path}" for path in self.kept)])
+
+
+def load_weights(
+    model: keras.Model, path: str | os.PathLike[str], *, partial: bool = False, verify: bool = True
+) -> RestoreReport:
+    """Restores weights, optimizer state and random state into a model that code has made, on all its replicas.
+
+    An optimizer that is not built yet is built first, in the scope. After an error all variables have the values
+    that they had. May be called anywhere outside the replicas.
+
+    Args:
+        model: A built model; compiled, if its optimizer is to go on.
+        path: A `.weights.h5` file, a whole-model `.h5` or `.keras` file, or the prefix of a `tf.train.Checkpoint`.
+        partial: Whether layers that the file does not have, or has in other shapes, keep their values, for
+            fine-tuning. Otherwise every variable must be restored.
+        verify: Whether the checksum is compared.
+
+    Returns:
+        Which variables were restored.
+
+    Raises:
+        CheckpointError: The file does not fit the model, is damaged or unsafe, or the call comes from inside a
+            replica.
+        FileNotFoundError: There is no such file.
+
+    Example:
+        >>> import keras, os, tempfile
+        >>> from mirrored_keras import load_weights
+        >>> old = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+        >>> path = os.path.join(tempfile.mkdtemp(), "old.weights.h5")
+        >>> old.save_weights(path)
+        >>> new = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+        >>> len(load_weights(new, path, partial=True).kept)
+        2
+    """
+    refusals.check_context("load_weights")
+    refusals.check_built(model)
+    name = os.fspath(path)
+    if is_checkpoint(name):
+        with _rolled_back_on_error(model, own_state=True), errors_explained(f"{name}.index"):
+            _build_optimizer(model)
+            return _report(model, read_checkpoint(model, name, partial=partial))
+    name = inspection.check_path(path, suffixes=_SUFFIXES)
+    extra = inspection.check_file(name, verify=verify)
+    with_optimizer = _has_optimizer(name) and getattr(model, "optimizer", None) is not None
+    with _rolled_back_on_error(model), errors_explained(name), model.distribute_strategy.scope():
+        if with_optimizer:
+            _build_optimizer(model)
+        with _noting_assigned(model) as assigned:
+            _read(model, name, partial=partial, with_optimizer=with_optimizer)
+            if not partial or _fits(model, extra):
+                restore_random_state(model, extra)
+    return _report(model, assigned, expects_optimizer=with_optimizer)
+
+
+def _read(model, name, *, partial, with_optimizer):
+    with warnings.catch_warnings():
+        # the report tells, or the check below
+        warnings.filterwarnings("ignore", message=LOST_STATE)
+        if partial:
+            warnings.filterwarnings("ignore", message="A total of")
+            warnings.filterwarnings("ignore", message="Skipping loading weights for layer")
+        keras.Model.load_weights(model, name, skip_mismatch=partial)
+    if not with_optimizer:
+        return
+    try:
+        if _is_whole_h5(name):
+            restore_from_h5(model.optimizer, model.trainable_variables, name)
+        else:
+            check_optimizer_restored(model.optimizer, archived_optimizer_shapes(name), name)
+    except MirroredKerasError:
+        if not partial:
+            raise
+
+
+def _is_whole_h5(name):
+    return name.endswith((".h5", ".hdf5")) and not name.endswith(".weights.h5")
+
+
+def _has_optimizer(name):
+    if not _is_whole_h5(name):
+        return archived_optimizer_shapes(name) is not None
+    with h5py.File(name, "r") as file:
+        return "optimizer_weights" in file
+
+
+def _fits(model, extra):
+    return extra is not None and len(extra["random_state"]) == len(model.get_random_state())
+
+
+def _build_optimizer(model):
+    if getattr(model, "optimizer", None) is not None and model.trainable_variables:
+        with model.distribute_strategy.scope():
+            build_optimizer(model.optimizer, model.trainable_variables)
+
+
+def _variables(model):
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.weights, *(optimizer.variables if optimizer is not None and optimizer.built else ())]
+
+
+@contextlib.contextmanager
+def _noting_assigned(model) -> Iterator[set[int]]:
+    assigned: set[int] = set()
+
+    def noting(variable: Any) -> Any:
+        def wrap(assign: Any) -> Any:
+            def noted(value: Any) -> Any:
+                result = assign(value)
+                assigned.add(id(variable))
+                return result
+
+            return noted
+
+        return variable, "assign", wrap
+
+    with replaced_methods([noting(variable) for variable in _variables(model)]):
+        yield assigned
+
+
+def _report(model, assigned, *, expects_optimizer=True):
+    variables = _variables(model) if expects_optimizer else model.weights
+    return RestoreReport(
+        restored=tuple(v.path for v in variables if id(v) in assigned),
+        kept=tuple(v.path for v in variables if id(v) not in assigned),
+    )
+
+
+@contextlib.contextmanager
+def _rolled_back_on_error(model, *, own_state: bool = False):
+    before = [(variable, keras.ops.convert_to_numpy(variable)) for variable in _variables(model)]
+    try:
+        yield
+    except BaseException:
+        for variable, value in before:
+            variable.assign(value)
+        raise

@@ -1,0 +1,217 @@
+"""What comes back from a file beside the numbers: arguments, names, classes; and what plain Keras wrote."""
+
+import keras
+import numpy as np
+import pytest
+
+from checkpoint.saved_models import X, Y, five_steps, make_model, same_state, scope_of, state_of
+from devices import strategy_for
+from mirrored_keras import DistributedModel, GlobalBatchLoss, load_model, load_weights, save_model, save_weights
+
+WHOLE = ("model.keras", "model.h5")
+layers = keras.layers
+
+
+@keras.saving.register_keras_serializable("checkpoint_tests")
+class Weighted(keras.losses.Loss):
+    def __init__(self, factor=1.0, name="weighted", **options):
+        super().__init__(name=name, **options)
+        self.factor = factor
+
+    def call(self, y_true, y_pred):
+        return self.factor * keras.ops.mean(keras.ops.abs(y_true - y_pred), axis=-1)
+
+    def get_config(self):
+        return {"factor": self.factor, "name": self.name}
+
+
+@keras.saving.register_keras_serializable("checkpoint_tests")
+class Subclassed(DistributedModel):
+    def __init__(self, units=3, **options):
+        super().__init__(**options)
+        self.units = units
+        self.hidden, self.head = layers.Dense(units), layers.Dense(2)
+
+    def call(self, x):
+        return self.head(self.hidden(x))
+
+
+class OwnStep(DistributedModel):
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+def unregistered(y_true, y_pred):
+    return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
+
+
+def evaluated(model, y):
+    return model.evaluate(X, y, batch_size=5, verbose=0, return_dict=True)
+
+
+def functional(*path, replicas=2, **options):
+    with scope_of(replicas):
+        inputs = keras.Input((4,))
+        x = inputs
+        for layer in path:
+            x = layer(x)
+        model = DistributedModel(inputs, x)
+        model.compile("adam", "mse", **options)
+    model.fit(X, Y, verbose=0)
+    return model
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_several_outputs_with_every_kind_of_loss_and_metric(tmp_path, name):
+    with scope_of(2):
+        inputs = keras.Input((4,))
+        outputs = {key: layers.Dense(2, name=key)(inputs) for key in "abc"}
+        model = DistributedModel(inputs, outputs)
+        model.compile(
+            keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.02, 30), clipnorm=1.0, use_ema=True),
+            loss={"a": "mae", "b": keras.losses.Huber(delta=0.1), "c": Weighted(2.5)},
+            loss_weights={"a": 0.3, "b": 2.0, "c": 1.0},
+            metrics={"a": ["mse", "accuracy"], "b": [keras.metrics.CosineSimilarity(axis=1, name="cosine")]},
+            weighted_metrics={"c": ["mae"]},
+            steps_per_execution=2,
+        )
+    y = dict.fromkeys("abc", Y)
+    model.fit(X, y, batch_size=4, verbose=0)
+    save_model(model, tmp_path / name)
+    restored = load_model(tmp_path / name, strategy_for(3))
+    assert restored.get_compile_config() == model.get_compile_config()
+    assert same_state(state_of(restored), state_of(model))
+    expected = evaluated(model, y)
+    found = evaluated(restored, y)
+    assert list(found) == list(expected)
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_options_of_this_package(tmp_path, name):
+    model = functional(
+        layers.Dense(2), micro_batches=2, steps_per_execution="auto", auto_scale_loss=False, jit_compile=False
+    )
+    save_model(model, tmp_path / name)
+    restored = load_model(tmp_path / name)
+    assert restored.micro_batches == 2
+    assert restored.chooses_steps_per_execution
+    assert restored.get_compile_config()["auto_scale_loss"] is False
+    assert restored.jit_compile is False
+    assert load_model(tmp_path / name, compile=False).compiled is False
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("kind", ["nested", "shared", "own step", "never fitted", "not compiled"])
+def test_kinds_of_functional_models(tmp_path, name, kind):
+    shared = layers.Dense(4)
+    with scope_of(2):
+        inner = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Dropout(0.2)])
+        head = layers.Dense(2)
+        path = {"nested": [inner, head], "shared": [shared, shared, head]}.get(kind, [layers.Dense(3), head])
+        inputs = keras.Input((4,))
+        x = inputs
+        for layer in path:
+            x = layer(x)
+        model = (OwnStep if kind == "own step" else DistributedModel)(inputs, x)
+        if kind != "not compiled":
+            model.compile("adam", "mse")
+    if kind not in ("never fitted", "not compiled"):
+        model.fit(X, Y, verbose=0)
+    save_model(model, tmp_path / name)
+    restored = load_model(tmp_path / name, strategy_for(2), custom_objects={"OwnStep": OwnStep})
+    assert restored.__class__.__name__ == model.__class__.__name__
+    assert restored.compiled == model.compiled
+    assert len(restored.weights) == len(model.weights)
+    np.testing.assert_array_equal(restored.predict(X, verbose=0), model.predict(X, verbose=0))
+    if restored.compiled:
+        assert same_state(state_of(restored), state_of(model))
+        restored.fit(X, Y, verbose=0)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_operations_without_a_layer(tmp_path, name):
+    model = functional(lambda x: keras.ops.sin(x * 2)[:, :3], layers.Dense(2, name="head"))
+    if name.endswith(".h5"):
+        with pytest.warns(UserWarning, match="'multiply.*operations without a layer"):
+            save_model(model, tmp_path / name)
+    else:
+        save_model(model, tmp_path / name)
+    restored = load_model(tmp_path / name, strategy_for(2))
+    np.testing.assert_array_equal(restored.predict(X, verbose=0), model.predict(X, verbose=0))
+
+
+def test_subclassed_models(tmp_path):
+    with scope_of(2):
+        model = Subclassed(units=5)
+        model.compile("adam", "mse")
+    model.fit(X, Y, verbose=0)
+    save_model(model, tmp_path / "model.keras")
+    restored = load_model(tmp_path / "model.keras", strategy_for(3))
+    assert (type(restored), restored.units) == (Subclassed, 5)
+    assert same_state(state_of(restored), state_of(model))
+    save_weights(model, tmp_path / "model.weights.h5")
+    with scope_of(4):
+        other = Subclassed(units=5)
+        other.compile("adam", "mse")
+        other(X[:1])
+    assert not load_weights(other, tmp_path / "model.weights.h5").kept
+    assert same_state(state_of(other), state_of(model))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_losses_and_layers_that_are_not_registered_are_named_when_loaded(tmp_path, name):
+    with scope_of(2):
+        inputs = keras.Input((4,))
+        model = DistributedModel(inputs, layers.Dense(2)(inputs))
+        model.compile("adam", unregistered)
+    save_model(model, tmp_path / name)
+    restored = load_model(tmp_path / name, custom_objects={"unregistered": unregistered})
+    assert restored.loss is unregistered
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_wrapped_losses_keep_what_they_were_made_with(tmp_path, name):
+    model = make_model(2, loss=GlobalBatchLoss(keras.losses.Huber(delta=0.25)))
+    save_model(model, tmp_path / name)
+    restored = load_model(tmp_path / name)
+    assert evaluated(restored, Y)["loss"] == pytest.approx(evaluated(model, Y)["loss"], rel=1e-6)
+    assert evaluated(restored, Y)["loss"] != pytest.approx(
+        evaluated(make_model(2, loss=GlobalBatchLoss(keras.losses.Huber(delta=1.0))), Y)["loss"], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("kind", ["functional", "sequential"])
+def test_files_of_plain_keras_train_on(tmp_path, name, kind):
+    keras.utils.set_random_seed(4)
+    if kind == "functional":
+        inputs = keras.Input((4,))
+        model = keras.Model(inputs, layers.Dense(2)(layers.Dense(3, activation="tanh")(inputs)))
+    else:
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(3, activation="tanh"), layers.Dense(2)])
+    model.compile(keras.optimizers.Adam(0.02), "mse", metrics=["mae", keras.metrics.MeanSquaredError(name="own")])
+    five_steps(model)
+    keras.saving.save_model(model, tmp_path / name)
+    # what Keras' own HDF5 writer does to the model that it saves
+    model.compile(model.optimizer, "mse", metrics=["mae", keras.metrics.MeanSquaredError(name="own")])
+    restored = load_model(tmp_path / name, strategy_for(3))
+    assert isinstance(restored, DistributedModel)
+    assert same_state(state_of(restored), state_of(model))
+    assert sorted(five_steps(restored).history) == ["loss", "mae", "own"]
+    five_steps(model)
+    difference = max(np.max(np.abs(a - b)) for a, b in zip(model.get_weights(), restored.get_weights(), strict=True))
+    assert difference < 1e-6  # of weights that moved by 0.05: measured 6e-8
+
+
+def test_callbacks_of_keras_write_these_files(tmp_path):
+    model = make_model(2)
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras")),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "best.weights.h5"), save_weights_only=True),
+    ]
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=callbacks)
+    assert load_model(tmp_path / "1.keras").optimizer.iterations == 5
+    other = make_model(3)
+    other.load_weights(tmp_path / "best.weights.h5")
+    assert same_state(state_of(other), state_of(model))
