@@ -254,8 +254,8 @@ class GlobalBatch:
         if self.is_whole:
             return loss(y_true, y_pred, sample_weight)
         term = term_of(loss, y_true, y_pred, sample_weight, rows=self.rows, has_rows=self.has_rows)
-        global_rows, denominators = self.sum_over_replicas([term.denominator])
-        return scale.mean_over_rows([term], denominators, rows=self.rows, global_rows=global_rows, dtype=loss.dtype)[0]
+        global_rows, sums = self.sum_over_replicas(scale.sums_needed([term]))
+        return scale.mean_over_rows([term], sums, rows=self.rows, global_rows=global_rows, dtype=loss.dtype)[0]
 
     def sum_of_rows(self, loss: tf.Tensor) -> tf.Tensor:
         """Returns a loss that sums over this replica's rows in "mean of rows" units: (G / B) * loss.

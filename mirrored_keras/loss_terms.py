@@ -9,6 +9,8 @@ from mirrored_keras.errors import BatchError, message
 from mirrored_keras.replica import private
 from mirrored_keras.step.terms import Term, loss_term, match_rank
 
+_ROWS_TO_TRY = 7919  # a prime: hardly a number of columns
+
 
 def term_of(
     loss: keras.losses.Loss,
@@ -57,19 +59,56 @@ def term_of(
     )
 
 
+def check_targets(loss: keras.losses.Loss, y_true: Any, y_pred: Any) -> None:
+    """Refuses targets whose rows would meet the columns of the predictions.
+
+    One replica finds that 64 rows and 10 columns do not fit; a replica with as many rows as there are columns, or
+    with one row, would broadcast them. So the loss is tried on a number of rows that is no number of columns.
+
+    Args:
+        loss: A compiled loss.
+        y_true: Targets of this replica.
+        y_pred: Predictions.
+
+    Raises:
+        BatchError: The shapes fit by chance only.
+    """
+    tensors = [y_true, y_pred]
+    if not isinstance(loss, private.LossFunctionWrapper) or not all(isinstance(t, tf.Tensor) for t in tensors):
+        return
+    if any(not t.shape.rank for t in tensors) or tensors[0].shape.rank == tensors[1].shape.rank:
+        return
+    with tf.Graph().as_default():
+        many = [tf.compat.v1.placeholder(t.dtype, [_ROWS_TO_TRY, *t.shape[1:]]) for t in tensors]
+        try:
+            loss.call(*(_tensor(part, loss) for part in many))
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            if "must be equal" not in str(error) and "ncompatible shapes" not in str(error):
+                return  # about something else than rows against columns
+            raise BatchError(
+                message(
+                    "Targets and predictions have the same rows, and their other dimensions fit together.",
+                    f"targets of shape {y_true.shape}, predictions of shape {y_pred.shape}, loss={loss.name!r}",
+                    "compare model.output_shape with the shape of the targets; y[:, None] for one column",
+                )
+            ) from error
+
+
 def _check_weight(loss, values, sample_weight):
     # a weight that broadcasts along another dimension than its own would meet other rows on every replica
     losses, weights = match_rank(values, sample_weight)
     pairs = zip(losses.shape, weights.shape, strict=False) if losses.shape.rank == weights.shape.rank else ((1, 2),)
     fits = all(None in (loss, weight) or weight in (1, loss) for loss, weight in pairs)
     if sample_weight.shape.rank and values.shape.rank and not fits:
-        ones = ", None" * (values.shape.rank - 1)
+        fewer = sample_weight.shape.rank < values.shape.rank
+        fix = f"sample_weight[:{', None' * (values.shape.rank - 1)}]   # a weight per row"
+        fix = fix if fewer else "sample_weight.mean(axis=-1)   # fewer dimensions than the losses have now"
         raise BatchError(
             message(
                 "A sample weight counts for a row, or for an element of the loss: one weight per row needs as many "
                 "dimensions as the loss has.",
                 f"sample_weight of shape {sample_weight.shape} for the losses of {loss.name!r} of shape {values.shape}",
-                f"sample_weight[:{ones}]   # a weight per row, for losses of shape {values.shape}",
+                f"{fix}, for losses of shape {values.shape}",
             )
         )
 

@@ -13,6 +13,7 @@ from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import collective, private
 from mirrored_keras.replica.rows import first_leaf, rows_of
 from mirrored_keras.serialization import serialized
+from mirrored_keras.step import scale
 
 
 @keras.saving.register_keras_serializable(package="mirrored_keras")
@@ -79,10 +80,7 @@ class GlobalBatchLoss(keras.losses.Loss):
             sample_weight = gather_rows(_tensors(sample_weight))
         all_rows = rows_of(first_leaf(y_pred))
         term = term_of(self.loss, y_true, y_pred, sample_weight, rows=all_rows, has_rows=True)
-        value = term.numerator
-        if term.denominator is not None:
-            value = tf.math.divide_no_nan(value, term.denominator)
-        value = tf.cast(value, self.dtype)
+        value = scale.mean_over_rows([term], term[1:], rows=all_rows, global_rows=all_rows, dtype=self.dtype)[0]
         return value if value.shape.rank == 0 else self._rows_of_this_replica(value, all_rows, local)
 
     def _rows_of_this_replica(self, values, all_rows, local):

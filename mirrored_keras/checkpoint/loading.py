@@ -136,7 +136,9 @@ def _essence(text: str) -> str:
     named = re.search(r"Could not (?:locate|interpret|deserialize) [^.]*|Unknown (?:layer|loss|metric)[^.]*", text)
     if named:
         return named[0][:300]
-    return text.rpartition("Exception encountered: ")[2][:400]
+    text = re.sub(r", value=[^>]*>", ">", text)  # whole arrays
+    layer = re.search(r"Example error message for object (.*)", text)
+    return (layer[1] if layer else text.rpartition("Exception encountered: ")[2])[:500]
 
 
 def _explanation(text: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from mirrored_keras.checkpoint.optimizer_state import (
     restore_from_h5,
 )
 from mirrored_keras.checkpoint.tensorflow_checkpoint import is_checkpoint, read_checkpoint
-from mirrored_keras.errors import MirroredKerasError
+from mirrored_keras.errors import CheckpointError, MirroredKerasError, message
 from mirrored_keras.replica.instances import replaced_methods
 from mirrored_keras.replica.update import build_optimizer
 
@@ -95,13 +95,28 @@ def load_weights(
             _read(model, name, partial=partial, with_optimizer=with_optimizer)
             if not partial or _fits(model, extra):
                 restore_random_state(model, extra)
+            if not partial:
+                _check_all_restored(model, assigned, name)
     return _report(model, assigned, expects_optimizer=with_optimizer)
+
+
+def _check_all_restored(model, assigned, name):
+    missing = [variable.path for variable in model.weights if id(variable) not in assigned]
+    if missing:
+        raise CheckpointError(
+            message(
+                "Every weight of the model is restored, unless a partial restore is asked for.",
+                f"path={name!r}, which has nothing for {missing[:5]} and {max(0, len(missing) - 5)} more",
+                "load_weights(model, path, partial=True)",
+            )
+        )
 
 
 def _read(model, name, *, partial, with_optimizer):
     with warnings.catch_warnings():
-        # the report tells, or the check below
+        # the report tells, or the checks
         warnings.filterwarnings("ignore", message=LOST_STATE)
+        warnings.filterwarnings("ignore", message="Skipping nested container")
         if partial:
             warnings.filterwarnings("ignore", message="A total of")
             warnings.filterwarnings("ignore", message="Skipping loading weights for layer")

@@ -76,20 +76,33 @@ def filled(data: Any, rows: tf.Tensor | int, shapes: Sequence[Any]) -> Any:
         return data
     leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
 
-    def zeros():
-        return _parts([_row_of_zeros(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)])
+    def rows_of_zeros():
+        return [_row_of_zeros(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
 
     if isinstance(rows, int):
-        parts = zeros()
+        chosen = rows_of_zeros()
     else:
-        parts = tf.cond(rows > 0, lambda: [tf.identity(part) for part in _parts(leaves)], zeros)
-    chosen = tf.nest.pack_sequence_as(leaves, parts, expand_composites=True)
+        parts = tf.cond(
+            rows > 0,
+            lambda: [[tf.identity(part) for part in _parts(leaf)] for leaf in leaves],
+            lambda: [_parts(row) for row in rows_of_zeros()],
+        )
+        chosen = [_made_of(leaf, leaf_parts) for leaf, leaf_parts in zip(leaves, parts, strict=True)]
     found = iter(map(_with_static_shape, chosen, leaves))
     return keras.tree.map_structure(lambda leaf: None if leaf is None else next(found), data)
 
 
-def _parts(leaves):
-    return tf.nest.flatten(leaves, expand_composites=True)
+def _parts(leaf):
+    if isinstance(leaf, tf.RaggedTensor):
+        return [leaf.flat_values, *leaf.nested_row_splits]
+    return [leaf.indices, leaf.values, leaf.dense_shape] if isinstance(leaf, tf.SparseTensor) else [leaf]
+
+
+def _made_of(leaf, parts):
+    # not packed by the leaf's type, which may say that it has no rows
+    if isinstance(leaf, tf.RaggedTensor):
+        return tf.RaggedTensor.from_nested_row_splits(parts[0], parts[1:], validate=False)
+    return tf.SparseTensor(*parts) if isinstance(leaf, tf.SparseTensor) else parts[0]
 
 
 def _row_of_zeros(leaf, shape):

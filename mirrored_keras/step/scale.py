@@ -7,22 +7,35 @@ import tensorflow as tf
 from mirrored_keras.step.terms import Term
 
 
+def sums_needed(terms: Sequence[Term]) -> list[tf.Tensor | None]:
+    """Returns what must be summed over the replicas before `mean_over_rows`, without gradients.
+
+    Args:
+        terms: One `Term` per loss.
+
+    Returns:
+        Three scalars, or `None`, per term.
+    """
+    parts = [part for term in terms for part in term[1:]]
+    return [None if part is None else tf.stop_gradient(part) for part in parts]
+
+
 def mean_over_rows(
     terms: Sequence[Term],
-    denominators: Sequence[tf.Tensor | None],
+    sums: Sequence[tf.Tensor | None],
     *,
     rows: tf.Tensor | int,
     global_rows: tf.Tensor | int,
     dtype: str,
 ) -> list[tf.Tensor]:
-    """Returns each loss in "mean of this replica's rows" units: L_r = (G / B) * n / D.
+    """Returns each loss in "mean of this replica's rows" units: L_r = (G / B) * n / D, for one number times W / C.
 
     These are the units in which sum_r (B / G) * L_r is the loss of one replica on the global batch,
     so that a mean over the rows, or a penalty on weights, may be added to them as it is.
 
     Args:
         terms: One `Term` per loss.
-        denominators: D of each loss, summed over the replicas; `None` where nothing is divided by.
+        sums: D, W and C of each loss: `sums_needed`, summed over the replicas.
         rows: B of this replica; 0 gives 0.
         global_rows: G.
         dtype: The dtype of the losses handed back.
@@ -31,10 +44,14 @@ def mean_over_rows(
         One tensor per loss, scalar unless its term is a vector.
     """
     results = []
-    for term, denominator in zip(terms, denominators, strict=True):
+    for index, term in enumerate(terms):
         value = term.numerator
-        if denominator is not None:
-            value = tf.math.divide_no_nan(value, tf.cast(denominator, value.dtype))
+        denominator, weight, weight_count = sums[3 * index : 3 * index + 3]
+        if weight is not None:
+            value = value * tf.cast(weight, value.dtype)
+        for divisor in (denominator, weight_count):
+            if divisor is not None:
+                value = tf.math.divide_no_nan(value, tf.cast(divisor, value.dtype))
         results.append(tf.cast(value * rows_ratio(global_rows, rows, value.dtype), dtype))
     return results
 

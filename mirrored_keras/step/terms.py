@@ -13,10 +13,15 @@ class Term(NamedTuple):
             reduction `None` a tensor of the loss's own shape, which is not reduced at all.
         denominator: Scalar, this replica's part of what the reduction divides by; `None` when it
             divides by nothing (`"sum"` and `None`).
+        weight: Scalar, for a loss that is one number: the sum of weight * mask over this replica's elements, by
+            whose mean over the global batch the number is multiplied; else `None`.
+        weight_count: Scalar, this replica's part of what that mean divides by; `None` when it divides by nothing.
     """
 
     numerator: tf.Tensor
     denominator: tf.Tensor | None
+    weight: tf.Tensor | None = None
+    weight_count: tf.Tensor | None = None
 
 
 def loss_term(
@@ -33,7 +38,7 @@ def loss_term(
     `sum_over_batch_size` and `mean` divide by the number of elements, or of unmasked elements where
     there is a mask; `mean_with_sample_weight` divides by sum(weight * mask); `sum` and `None` divide
     by nothing. A loss that returned one number already, or numbers that are not per row, is read as a mean over
-    this replica's rows.
+    this replica's rows; weights and mask multiply the number of the global batch by their mean (or sum).
 
     Args:
         values: Loss per element, float, shape `(B, ...)`, or `()` for a loss that reduces by itself.
@@ -49,6 +54,8 @@ def loss_term(
     weights = None
     if sample_weight is not None or mask is not None:
         weights = _merge(sample_weight, mask)
+        if values.shape.rank == 0 and weights.shape.rank and reduction not in (None, "none"):
+            return _weighted_number(values, weights, mask, reduction, rows, has_rows)
         values, weights = match_rank(values, weights)
         values = values * weights
     elif reduction not in (None, "none") and _has_no_rows(values, rows):
@@ -62,6 +69,19 @@ def loss_term(
     if reduction == "sum":
         return Term(numerator, None)
     return Term(numerator, _only_with_rows(_denominator(values, weights, mask, reduction), has_rows))
+
+
+def _weighted_number(value, weights, mask, reduction, rows, has_rows):
+    # one replica multiplies its number by every weight: the mean over rows times the mean of the weights, and not
+    # the mean of both, replica by replica
+    count = tf.cast(rows, value.dtype)
+    divisor = None if reduction == "sum" else _denominator(weights, weights, mask, reduction)
+    return Term(
+        _only_with_rows(value, has_rows) * count,
+        count,
+        _only_with_rows(tf.reduce_sum(weights), has_rows),
+        None if divisor is None else _only_with_rows(divisor, has_rows),
+    )
 
 
 def _has_no_rows(values, rows):
