@@ -7,6 +7,7 @@ import zipfile
 import h5py
 
 from mirrored_keras.checkpoint import checksum
+from mirrored_keras.checkpoint.archive import opened_weights
 from mirrored_keras.checkpoint.contents import read_extra
 from mirrored_keras.errors import CheckpointError, message
 
@@ -74,7 +75,10 @@ def check_file(path: str, *, verify: bool = True) -> dict | None:
         checksum.check_checksum(path)
     try:
         extra = read_extra(path)
-        _check_archive(path) if zipfile.is_zipfile(path) else _check_hdf5(path)
+        if zipfile.is_zipfile(path):
+            _check_archive(path)
+        with opened_weights(path) as file:
+            _check_group(path, file, "")
     except CheckpointError:
         raise
     except Exception as error:  # whatever the readers of zip, HDF5 and JSON say
@@ -138,13 +142,6 @@ def _check_archive(path):
                 raise _unsafe(path, f"a member that leads out of the archive: {info.filename!r}")
             if info.file_size > _SMALL and info.file_size > _LARGEST_GROWTH * max(info.compress_size, 1):
                 raise _unsafe(path, f"member {info.filename!r} of {info.compress_size} bytes grows to {info.file_size}")
-        with archive.open("model.weights.h5") as member, h5py.File(member, "r") as file:
-            _check_group(path, file, "")
-
-
-def _check_hdf5(path):
-    with h5py.File(path, "r") as file:
-        _check_group(path, file, "")
 
 
 def _check_group(path, group, name):

@@ -1,12 +1,12 @@
 """The state of an optimizer in a file: is there one, and does it fit the optimizer that is to go on?"""
 
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
 import h5py
 import keras
 
+from mirrored_keras.checkpoint.archive import opened_weights
 from mirrored_keras.errors import CheckpointError, message
 from mirrored_keras.replica import private
 from mirrored_keras.replica.update import build_optimizer
@@ -25,18 +25,11 @@ def archived_optimizer_shapes(path: str) -> list[tuple[int, ...]] | None:
     Returns:
         The shapes in order, `None` if the file holds no optimizer.
     """
-    if path.endswith(".keras"):
-        with zipfile.ZipFile(path) as archive, archive.open("model.weights.h5") as member, h5py.File(member) as file:
-            return _shapes(file)
-    with h5py.File(path, "r") as file:
-        return _shapes(file)
-
-
-def _shapes(file):
-    if _GROUP not in file:
-        return None
-    group = file[_GROUP]
-    return [group[name].shape for name in sorted(group, key=int)]
+    with opened_weights(path) as file:
+        if _GROUP not in file:
+            return None
+        group = file[_GROUP]
+        return [group[name].shape for name in sorted(group, key=int)]
 
 
 def check_optimizer_restored(

@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import keras
+import tensorflow as tf
 
 from mirrored_keras.checkpoint import inspection, refusals
 from mirrored_keras.checkpoint.contents import restore_random_state
@@ -82,7 +83,7 @@ def load_weights(
     refusals.check_built(model)
     name = os.fspath(path)
     if is_checkpoint(name):
-        with _rolled_back_on_error(model, own_state=True), errors_explained(f"{name}.index"):
+        with _rolled_back_on_error(model), errors_explained(f"{name}.index"):
             _build_optimizer(model)
             return _report(model, read_checkpoint(model, name, partial=partial))
     name = inspection.check_path(path, suffixes=_SUFFIXES)
@@ -187,8 +188,9 @@ def _report(model, assigned, *, expects_optimizer=True):
 
 
 @contextlib.contextmanager
-def _rolled_back_on_error(model, *, own_state: bool = False):
-    before = [(variable, keras.ops.convert_to_numpy(variable)) for variable in _variables(model)]
+def _rolled_back_on_error(model):
+    # tensors that share the variables' memory until these are assigned to: nothing is copied
+    before = [(variable, tf.convert_to_tensor(variable.value)) for variable in _variables(model)]
     try:
         yield
     except BaseException:
