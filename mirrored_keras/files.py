@@ -37,6 +37,19 @@ class SafeFiles(keras.Model):
             super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
 
 
+def known_by_its_bare_name(cls: type) -> type:
+    """Registers a class under its name alone: whole-model HDF5 files leave the package out.
+
+    Args:
+        cls: The class.
+
+    Returns:
+        `cls`.
+    """
+    keras.saving.get_custom_objects()[cls.__name__] = cls
+    return cls
+
+
 def _is_own(path, overwrite, suffixes):
     # Keras asks on the terminal before it overwrites; other places and layouts are Keras' own, too
     if not isinstance(path, (str, os.PathLike)) or "://" in os.fspath(path):

@@ -1,5 +1,9 @@
 """Functional models of a class without changing the class."""
 
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import keras
 
 from mirrored_keras.replica import private
@@ -26,6 +30,25 @@ def functional_variant(cls: type) -> type:
         setattr(cls, "_functional_variant", variant)  # noqa: B010  (a type has no such attribute to a type checker)
         _register_alike(cls, variant)
     return variant
+
+
+def makes_functional(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Returns whether a call of a class makes a functional model, as far as it can be told before `__init__`.
+
+    Args:
+        cls: `DistributedModel` or a subclass, whose own `__init__` may take two arguments that are no tensors.
+        args: Positional arguments of the call.
+        kwargs: Named arguments.
+    """
+    if not private.is_functional_call(args, dict(kwargs)):
+        return False
+    return "__init__" not in _own_attributes(cls) or private.are_symbolic((args[:2], kwargs.get("outputs", ())))
+
+
+def _own_attributes(cls):
+    """Returns what the classes of a user define: those before `DistributedModel`, the first of this package."""
+    own = itertools.takewhile(lambda base: not base.__module__.startswith("mirrored_keras."), cls.__mro__)
+    return {name for base in own for name in vars(base)}
 
 
 def original_class(cls: type) -> type:

@@ -13,9 +13,9 @@ from mirrored_keras.compile_options import CompileOptions
 from mirrored_keras.compiled_losses import CompiledLosses, LossTracker
 from mirrored_keras.compiled_metrics import CompiledMetrics
 from mirrored_keras.execution import StepRunner
-from mirrored_keras.files import SafeFiles
+from mirrored_keras.files import SafeFiles, known_by_its_bare_name
 from mirrored_keras.forward_pass import loss_of, predictions_of
-from mirrored_keras.functional import functional_variant, original_class
+from mirrored_keras.functional import functional_variant, makes_functional, original_class
 from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.micro_batches import gradients_in_pieces
 from mirrored_keras.prediction import PredictRunner
@@ -25,6 +25,7 @@ from mirrored_keras.replica.update import build_optimizer
 from mirrored_keras.running import CheckedRuns
 
 
+@known_by_its_bare_name
 @keras.saving.register_keras_serializable(package="mirrored_keras")
 class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
     """A `keras.Model` that trains on N replicas exactly as on one.
@@ -70,11 +71,7 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
     predict_function: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "DistributedModel":
-        # a subclass may take two arguments of its own
-        of_graph = cls is original_class(DistributedModel) or private.are_symbolic(
-            (args[:2], kwargs.get("outputs", ()))
-        )
-        if private.is_functional_call(args, kwargs) and of_graph:
+        if makes_functional(cls, args, kwargs):
             return super().__new__(functional_variant(cls))
         # past `keras.Model`, which drops the arguments, so that `get_config` would write down the defaults
         return super(keras.Model, cls).__new__(cls, *args, **kwargs)
@@ -349,7 +346,3 @@ keras.saving.get_custom_objects()["DistributedModel"] = DistributedModel
 def _is_per_row(loss):
     rows = GlobalBatch.current(loss).rows
     return bool(loss.shape.rank) and (loss.shape[0] is None or (isinstance(rows, int) and loss.shape[0] == rows))
-
-
-# whole-model HDF5 files name a class without its package
-keras.saving.get_custom_objects()["DistributedModel"] = DistributedModel

@@ -31,7 +31,8 @@ def export_model(model: keras.Model, path: str | os.PathLike[str], **options: An
         >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
         >>> path = os.path.join(tempfile.mkdtemp(), "1")
         >>> export_model(model, path)
-        >>> tf.saved_model.load(path).serve(np.ones((4, 3), "float32")).shape
+        >>> served = tf.saved_model.load(path)
+        >>> served.serve(np.ones((4, 3), "float32")).shape
         TensorShape([4, 2])
     """
     refusals.check_context("export_model")

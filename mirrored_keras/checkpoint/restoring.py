@@ -35,6 +35,11 @@ class RestoreReport:
     Attributes:
         restored: Paths of the variables, of model and optimizer, that have the values of the file.
         kept: Paths of the variables that have the values they had.
+
+    Example:
+        >>> print(RestoreReport(restored=("hidden/kernel",), kept=("head/kernel",)))
+        restored 1 variables, kept 1
+          kept: head/kernel
     """
 
     restored: tuple[str, ...]

@@ -31,7 +31,8 @@ def test_one_copy_of_every_weight_for_any_number_of_rows(tmp_path, make):
     five_steps(model)
     export_model(model, tmp_path / "served" / "1")
     loaded = tf.saved_model.load(str(tmp_path / "served" / "1"))
-    assert len(loaded.variables) == len(model.weights)
+    numbers = sum(tf.size(v).numpy() for v in loaded.variables if v.dtype.is_floating)
+    assert numbers == sum(tf.size(v).numpy() for v in model.weights)
     for rows in (1, 18):
         np.testing.assert_allclose(
             loaded.serve(X[:rows]).numpy(), model.predict(X[:rows], verbose=0), rtol=1e-5, atol=1e-6

