@@ -1,14 +1,16 @@
 """A checksum of a whole file, in its own last bytes, where `.h5` and `.keras` files carry it unharmed.
 
 HDF5 ignores what follows its last block, and a zip archive may end with a comment. The last 64 bytes are
-mark (16), checksum of everything before them (32), mark (16). The checksum is the SHA-256 of the SHA-256 sums of
-all pieces of 4 MiB, so that several cores can share the work.
+mark (16), checksum of everything before them (32), mark (16). The checksum is the SHA-256 of the size and of the
+CRC-32 sums of all pieces of 4 MiB: a CRC-32 finds every error of up to 32 bits in a row and all but one in 4 * 10^9 of
+the others, takes half the time of a SHA-256, and several cores can share the pieces.
 """
 
 import concurrent.futures
 import hashlib
 import os
 import zipfile
+import zlib
 
 from mirrored_keras.errors import CheckpointError, message
 
@@ -79,20 +81,21 @@ def _end(path):
 def _digest(path, size):
     starts = range(0, size, _PIECE)
     if len(starts) <= 1:
-        return hashlib.sha256(_digest_of_piece(path, 0, size)).digest()
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as threads:
-        pieces = threads.map(lambda start: _digest_of_piece(path, start, min(_PIECE, size - start)), starts)
-        return hashlib.sha256(b"".join(pieces)).digest()
+        sums = [_crc_of_piece(path, 0, size)]
+    else:
+        with concurrent.futures.ThreadPoolExecutor(_THREADS) as threads:
+            sums = list(threads.map(lambda start: _crc_of_piece(path, start, min(_PIECE, size - start)), starts))
+    return hashlib.sha256(b"".join(number.to_bytes(8, "little") for number in (size, *sums))).digest()
 
 
-def _digest_of_piece(path, start, size):
-    digest, block = hashlib.sha256(), memoryview(bytearray(min(_BLOCK, max(size, 1))))
+def _crc_of_piece(path, start, size):
+    crc, block = 0, memoryview(bytearray(min(_BLOCK, max(size, 1))))
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
         while size > 0:
             count = file.readinto(block[: min(len(block), size)])
             if not count:
                 break
-            digest.update(block[:count])
+            crc = zlib.crc32(block[:count], crc)
             size -= count
-    return digest.digest()
+    return crc

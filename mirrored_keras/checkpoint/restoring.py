@@ -94,15 +94,19 @@ def load_weights(
     name = inspection.check_path(path, suffixes=_SUFFIXES)
     extra = inspection.check_file(name, verify=verify)
     with_optimizer = _has_optimizer(name) and getattr(model, "optimizer", None) is not None
-    with _rolled_back_on_error(model), errors_explained(name), model.distribute_strategy.scope():
+    with errors_explained(name), model.distribute_strategy.scope():
         if with_optimizer:
             _build_optimizer(model)
-        with _noting_assigned(model) as assigned:
-            _read(model, name, partial=partial, with_optimizer=with_optimizer)
+        if not partial:
+            with _assigned(model, only_checked=True) as found:
+                _read(model, name, partial=False, with_optimizer=with_optimizer)
+            _check_all_restored(model, found, name)
+        # a file with a checksum is whole, and has been tried on all shapes; of others a part may be unreadable
+        with contextlib.nullcontext() if extra and not partial else _rolled_back_on_error(model):
+            with _assigned(model) as assigned:
+                _read(model, name, partial=partial, with_optimizer=with_optimizer)
             if not partial or _fits(model, extra):
                 restore_random_state(model, extra)
-            if not partial:
-                _check_all_restored(model, assigned, name)
     return _report(model, assigned, expects_optimizer=with_optimizer)
 
 
@@ -166,15 +170,18 @@ def _variables(model):
 
 
 @contextlib.contextmanager
-def _noting_assigned(model) -> Iterator[set[int]]:
+def _assigned(model, *, only_checked: bool = False) -> Iterator[set[int]]:
+    """Notes which variables are assigned to inside the block; `only_checked` compares shapes and changes nothing."""
     assigned: set[int] = set()
 
     def noting(variable: Any) -> Any:
         def wrap(assign: Any) -> Any:
             def noted(value: Any) -> Any:
-                result = assign(value)
+                shape = tuple(getattr(value, "shape", ()))
+                if shape != tuple(variable.shape):
+                    raise ValueError(f"{variable.path!r} of shape {tuple(variable.shape)}, in the file of {shape}")
                 assigned.add(id(variable))
-                return result
+                return None if only_checked else assign(value)
 
             return noted
 
