@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mirrored_keras.batch_norm import SyncBatchNormalization, sync_batch_norm
+    from mirrored_keras.checkpoint.resume import Resume
     from mirrored_keras.errors import BatchError, CheckpointError, CollectiveError, MirroredKerasError, SetupError
     from mirrored_keras.gathering import gather_rows
     from mirrored_keras.global_batch import GlobalBatch
@@ -29,6 +30,7 @@ __all__ = [
     "GlobalBatchLoss",
     "GlobalBatchMetric",
     "MirroredKerasError",
+    "Resume",
     "SetupError",
     "SyncBatchNormalization",
     "check_collective",
@@ -42,6 +44,7 @@ _ERRORS = ("BatchError", "CheckpointError", "CollectiveError", "MirroredKerasErr
 _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",
+    "Resume": "mirrored_keras.checkpoint.resume",
     "find_micro_batches": "mirrored_keras.memory_fit",
     "SyncBatchNormalization": "mirrored_keras.batch_norm",
     "GlobalBatchLoss": "mirrored_keras.whole_batch_loss",
