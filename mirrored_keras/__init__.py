@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mirrored_keras.batch_norm import SyncBatchNormalization, sync_batch_norm
+    from mirrored_keras.checkpoint import policies
+    from mirrored_keras.checkpoint.checkpoint_callback import Checkpoint
     from mirrored_keras.checkpoint.resume import Resume
     from mirrored_keras.errors import BatchError, CheckpointError, CollectiveError, MirroredKerasError, SetupError
     from mirrored_keras.gathering import gather_rows
@@ -23,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchError",
+    "Checkpoint",
     "CheckpointError",
     "CollectiveError",
     "DistributedModel",
@@ -37,6 +40,7 @@ __all__ = [
     "find_micro_batches",
     "gather_rows",
     "mirrored_strategy",
+    "policies",
     "sync_batch_norm",
 ]
 
@@ -44,6 +48,7 @@ _ERRORS = ("BatchError", "CheckpointError", "CollectiveError", "MirroredKerasErr
 _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",
+    "Checkpoint": "mirrored_keras.checkpoint.checkpoint_callback",
     "Resume": "mirrored_keras.checkpoint.resume",
     "find_micro_batches": "mirrored_keras.memory_fit",
     "SyncBatchNormalization": "mirrored_keras.batch_norm",
@@ -53,6 +58,7 @@ _MODULES = {
     "check_collective": "mirrored_keras.replica.collective",
     "mirrored_strategy": "mirrored_keras.replica.devices",
     "sync_batch_norm": "mirrored_keras.batch_norm",
+    "policies": "mirrored_keras.checkpoint.policies",
     **dict.fromkeys(_ERRORS, "mirrored_keras.errors"),
 }
 
@@ -66,7 +72,10 @@ def __getattr__(name: str) -> Any:
         from mirrored_keras import requirements
 
         requirements.check()
-    value = getattr(importlib.import_module(_MODULES[name]), name)
+    if name == "policies":
+        value = importlib.import_module("mirrored_keras.checkpoint.policies")
+    else:
+        value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

@@ -130,6 +130,9 @@ def looks_at_batches(callback: keras.callbacks.Callback, phase: str) -> bool:
         return False
     if kind in (callbacks.ModelCheckpoint, callbacks.BackupAndRestore):
         return phase == "train" and callback.save_freq != "epoch"
+    acts_on_batches = getattr(callback, "acts_on_batches", None)  # a callback of ours that knows
+    if acts_on_batches is not None:
+        return phase == "train" and acts_on_batches
     names = [f"on_{phase}_batch_begin", f"on_{phase}_batch_end"]
     if phase == "train":
         names += ["on_batch_begin", "on_batch_end"]
