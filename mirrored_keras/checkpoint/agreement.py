@@ -22,12 +22,12 @@ def check_agreement(state: State, *, model: dict[str, Any], data: dict[str, Any]
     """
     header = state.header
     in_epoch = header["step"] > 0
-    names = ("weights", "optimizer", "optimizer_variables", *(("metrics",) if in_epoch else ()))
+    names = ("layers", "weights", "optimizer", "optimizer_variables", *(("metrics",) if in_epoch else ()))
     found = [(name, model[name], header["model"][name]) for name in names]
     found += [(name, value, header["data"].get(name)) for name, value in data.items() if name != "seeds"]
     if "seeds" in data and "seeds" in header["data"]:
         found.append(("seeds", data["seeds"], header["data"]["seeds"]))
-    differences = [_difference(*parts) for parts in found if parts[1] != parts[2]]
+    differences = [difference(*parts) for parts in found if parts[1] != parts[2]]
     if in_epoch and source.problem:
         differences.append(f"data={source.problem}, but one that can be entered in the middle of an epoch")
     if differences:
@@ -60,7 +60,14 @@ def _refuse(state, differences):
     )
 
 
-def _difference(name, now, then):
+def difference(name: str, now: Any, then: Any) -> str:
+    """Says how a value differs from another one.
+
+    Args:
+        name: Its name.
+        now: The value.
+        then: The other one; of lists, the first entries that differ are named.
+    """
     if isinstance(now, list) and isinstance(then, list):
         if len(now) != len(then):
             return f"{len(now)} {name}, but {len(then)}"

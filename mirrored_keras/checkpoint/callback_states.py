@@ -23,7 +23,7 @@ class CallbackStates:
 
     A callback with `get_state()` and `set_state(state)` decides itself. Of all others every attribute counts that
     is a number, string, array, `None`, or a list, tuple, set or dict of these, apart from options: attributes that
-    have the name of an argument of `__init__` and have not changed since `fit` began.
+    have the name of an argument of `__init__` (underscores apart) and have not changed since `fit` began.
 
     Args:
         callbacks: The callbacks, before `fit` begins.
@@ -95,6 +95,8 @@ class CallbackStates:
         names = [type(callback).__name__ for callback in self._callbacks]
         missing = []
         for state in states:
+            if not state.get("attributes", True):
+                continue  # there was nothing to remember
             if state["class"] in names:
                 names.remove(state["class"])
             else:
@@ -134,7 +136,7 @@ def _options_of(callback):
     parameters = inspect.signature(type(callback).__init__).parameters
     options = {}
     for key, value in vars(callback).items():
-        if key in parameters:
+        if key.lstrip("_") in parameters:
             try:
                 encoded(value, {}, key)
             except NotPlain:

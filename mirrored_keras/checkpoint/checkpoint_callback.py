@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from mirrored_keras.checkpoint import checkpoint_files
+from mirrored_keras.checkpoint.checkpoint_content import write
 from mirrored_keras.checkpoint.policies import Retention, Saved, Saving, Since, every_epochs, latest
 from mirrored_keras.errors import CheckpointError, SetupError, message
 
@@ -140,8 +141,7 @@ class Checkpoint(keras.callbacks.Callback):
                         "A folder of checkpoints belongs to one training: it has some of later epochs than this one.",
                         f"folder={os.fspath(self._folder)!r}, newest={os.path.basename(later[-1].path)!r}, "
                         f"epoch={epoch}",
-                        "saved = checkpoint.restore_latest(model); model.fit(..., initial_epoch=saved.epoch); or another "
-                        "folder",
+                        "saved = checkpoint.restore_latest(model); fit(initial_epoch=saved.epoch); or another folder",
                     )
                 )
         self._epoch, self._step = epoch, 0
@@ -165,7 +165,7 @@ class Checkpoint(keras.callbacks.Callback):
         metrics = self._monitored(logs or {}, epoch_ends=epoch_ends)
         name = checkpoint_files.name_of(epoch=epoch, step=step, metrics=metrics, form=self._format)
         written = os.fspath(self._folder / name)
-        checkpoint_files.write(self.model, pathlib.Path(written))
+        write(self.model, pathlib.Path(written))
         self._steps_since = self._epochs_since = 0
         self._time = time.monotonic()
         self._remove_others(written, (epoch, step))

@@ -48,7 +48,8 @@ def order_of(dataset: tf.data.Dataset) -> Order:
         return Order(f"its graph cannot be read ({str(error).splitlines()[0][:200]})")
     graph = tf.compat.v1.GraphDef.FromString(text.numpy())
     nodes = list(_nodes(graph))
-    seeds, sizes = [], []
+    seeds: list[int] = []
+    sizes: list[int] = []
     for node, constants in nodes:
         if _DRAWS.fullmatch(node.op):
             seeds.extend(_seeds_of(node, constants))

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from mirrored_keras.replica import private
+
 GROUPS = ("weights", "optimizer", "metrics")
 
 
@@ -34,18 +36,26 @@ def description_of(model: keras.Model) -> dict[str, Any]:
         model: A built and compiled model.
 
     Returns:
-        Names, shapes and dtypes of weights; class and variables of the optimizer; variables of metrics.
+        Classes and activations of layers; names, shapes and dtypes of weights; class and variables of the
+        optimizer; variables of metrics.
     """
     variables = variables_of(model)
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", None)
+    layers = [layer for layer in private.all_layers(model) if layer is not model]
     return {
+        "layers": [_kind(layer) for layer in layers],
         "weights": [f"{v.name} {tuple(v.shape)} {v.dtype}" for v in variables["weights"]],
         "optimizer": type(optimizer).__name__ + (f" of {type(inner).__name__}" if inner is not None else ""),
         # names of slots hold the names of layers, which differ between processes
         "optimizer_variables": [f"{tuple(v.shape)} {v.dtype}" for v in variables["optimizer"]],
         "metrics": [f"{tuple(v.shape)} {v.dtype}" for v in variables["metrics"]],
     }
+
+
+def _kind(layer):
+    activation = getattr(getattr(layer, "activation", None), "__name__", "")
+    return f"{type(layer).__name__} {activation}".strip()
 
 
 def read_arrays(model: keras.Model) -> dict[str, np.ndarray]:

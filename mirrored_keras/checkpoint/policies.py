@@ -64,7 +64,9 @@ class Saving:
     within_epochs: bool
 
     def __or__(self, other: "Saving") -> "Saving":
-        return Saving(lambda since: self.is_due(since) or other.is_due(since), self.within_epochs or other.within_epochs)
+        return Saving(
+            lambda since: self.is_due(since) or other.is_due(since), self.within_epochs or other.within_epochs
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,11 +16,11 @@ def state_of(model: Any) -> dict[str, Any]:
     Returns:
         A dict for JSON, the same for every number of replicas.
     """
-    kind, key, *rest = np.random.get_state()
+    kind, key, *rest = np.random.get_state(legacy=True)
     version, internal, gauss = random.getstate()
     return {
         "model": model.get_random_state(),
-        "numpy": [kind, key.tolist(), *rest],
+        "numpy": [kind, np.asarray(key).tolist(), *rest],
         "python": [version, list(internal), gauss],
     }
 
@@ -53,5 +53,3 @@ def new_seed() -> int:
     Nothing is drawn, so that a `fit` draws the same numbers with and without it.
     """
     return zlib.crc32(repr(random.getstate()).encode())
-
-

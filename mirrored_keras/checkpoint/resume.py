@@ -128,5 +128,3 @@ def _check_positive(name, value, *, whole):
                 f'Resume("run1", {name}=2)',
             )
         )
-
-

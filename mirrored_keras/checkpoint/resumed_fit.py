@@ -117,7 +117,7 @@ class ResumedFit(keras.callbacks.Callback):
         self._set(metrics=False)
         random_states.set_process(header["random"])
         done = header["step"]
-        if self._position is not None and (header["position"]["passes"] or header["position"]["epochs"]):
+        if self._position is not None:
             executions = -(-done // self._trained.steps_per_execution)
             self._position.resume(header["position"], executions=executions, drawn_in_epoch=done)
         if done:
@@ -129,14 +129,10 @@ class ResumedFit(keras.callbacks.Callback):
         if self._state is None:
             return
         done = self._state.header["step"]
-        if not done:
-            if self._source is not None and self._source.view is not None:
-                self._source.view.repeat_epochs(self._state.header["position"]["epochs"])
-                self._set_data()
-            return
-        self._pace.count(done)
-        self._saved_steps = self._pace.total
-        self._set(metrics=True)
+        if done:
+            self._pace.count(done)
+            self._saved_steps = self._pace.total
+            self._set(metrics=True)
         if self._source is not None and self._source.view is not None:
             self._source.view.repeat_epochs(self._state.header["position"]["epochs"])
             self._set_data()
@@ -171,7 +167,7 @@ class ResumedFit(keras.callbacks.Callback):
         due = self._every_steps is not None and pace.total - self._saved_steps >= self._every_steps
         if self._every_minutes is not None:
             due = due or time.monotonic() - self._saved_time >= 60 * self._every_minutes
-        if (due or self._signal is not None) and not self._source.problem:
+        if (due or self._signal is not None) and self._source is not None and not self._source.problem:
             self._save(epoch=self._epoch, step=pace.done, logs=logs)
         if self._signal is not None:
             self._deliver()

@@ -135,4 +135,3 @@ class Source:
             iterator = iter(dataset)
             if drawn:
                 next(iterator, None)
-

@@ -470,7 +470,7 @@ def fit_observed(
     Yields:
         Nothing.
     """
-    seen = []
+    seen: list[bool] = []
 
     def building(build):
         def maybe_symbolic_build(iterator_of_data=None, data_batch=None, **arguments):
