@@ -95,7 +95,7 @@ class CallbackStates:
         names = [type(callback).__name__ for callback in self._callbacks]
         missing = []
         for state in states:
-            if not state.get("attributes", True):
+            if not state.get("attributes", True) or state.get("own", True) is None:
                 continue  # there was nothing to remember
             if state["class"] in names:
                 names.remove(state["class"])

@@ -19,7 +19,17 @@ class Interrupted(Exception):
     pass
 
 
-class InterruptAfter(keras.callbacks.Callback):
+class Forgetful(keras.callbacks.Callback):
+    """Leaves nothing in a state."""
+
+    def get_state(self):
+        return None
+
+    def set_state(self, state):
+        pass
+
+
+class InterruptAfter(Forgetful):
     """Raises after so many steps of this process: in the middle of a step as far as others can see."""
 
     def __init__(self, steps):
@@ -30,12 +40,6 @@ class InterruptAfter(keras.callbacks.Callback):
         self.left -= 1
         if self.left < 0:
             raise Interrupted
-
-    def get_state(self):
-        return None
-
-    def set_state(self, state):
-        pass
 
 
 def arrays(rows=ROWS):
