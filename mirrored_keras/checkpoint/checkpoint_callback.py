@@ -71,7 +71,7 @@ class Checkpoint(keras.callbacks.Callback):
         if not isinstance(self._save, Saving) or not isinstance(self._keep, Retention):
             raise SetupError(
                 message(
-                    "`save` and `keep` are policies, joined by `|`.",
+                    "`save` and `keep` are policies, which a bar joins.",
                     f"save={save!r}, keep={keep!r}",
                     "Checkpoint(folder, save=policies.every_steps(100), keep=policies.latest(3))",
                 )

@@ -34,7 +34,7 @@ class OrderedArrays:
 
     def __init__(self, adapter: Any, *, seed: int):
         options = private.array_options(adapter)
-        self._rows, self._size, self._shuffle = options["rows"], options["batch_size"], options["shuffle"]
+        self._rows, self._rows_per_batch, self._shuffle = options["rows"], options["batch_size"], options["shuffle"]
         self._seed = seed
         self._number = self._first = 0
         indices = tf.data.Dataset.range(1).map(self._indices).flat_map(self._batches)
@@ -61,20 +61,22 @@ class OrderedArrays:
     def _order(self):
         order = np.arange(self._rows)
         if self._shuffle == "batch":
-            for start in range(0, self._rows, self._size):
+            for start in range(0, self._rows, self._rows_per_batch):
                 number = self._number * (self._rows + 1) + start
-                part = order[start : start + self._size]
-                order[start : start + self._size] = part[permutation(len(part), seed=self._seed, number=number)]
+                part = order[start : start + self._rows_per_batch]
+                order[start : start + self._rows_per_batch] = part[
+                    permutation(len(part), seed=self._seed, number=number)
+                ]
         elif self._shuffle:
             order = permutation(self._rows, seed=self._seed, number=self._number)
-        return order[self._first * self._size :].astype(np.int64)
+        return order[self._first * self._rows_per_batch :].astype(np.int64)
 
     def _batches(self, indices):
         # slices of one vector, not rows batched one by one, as Keras does
-        whole = tf.size(indices) // self._size * self._size
-        batches = tf.data.Dataset.from_tensor_slices(tf.reshape(indices[:whole], [-1, self._size]))
-        if self._rows % self._size:
-            rest = tf.ensure_shape(indices[whole:], [self._rows % self._size])
+        whole = tf.size(indices) // self._rows_per_batch * self._rows_per_batch
+        batches = tf.data.Dataset.from_tensor_slices(tf.reshape(indices[:whole], [-1, self._rows_per_batch]))
+        if self._rows % self._rows_per_batch:
+            rest = tf.ensure_shape(indices[whole:], [self._rows % self._rows_per_batch])
             batches = batches.concatenate(tf.data.Dataset.from_tensors(rest))
         return batches
 

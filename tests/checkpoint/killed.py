@@ -21,7 +21,7 @@ import tensorflow as tf
 from devices import make_cpu_devices, strategy_for
 from mirrored_keras import DistributedModel, Resume
 
-ROWS, BATCH, EPOCHS = 150, 4, 3
+ROWS, BATCH, EPOCHS = 240, 4, 3
 REPLICAS = (None, 2, 1, 3)
 
 

@@ -141,7 +141,7 @@ def test_with_resume(models, tmp_path):
 def test_arguments(tmp_path):
     with pytest.raises(SetupError, match="`format` is one of"):
         Checkpoint(tmp_path, format=".pt")
-    with pytest.raises(SetupError, match="are policies, joined by"):
+    with pytest.raises(SetupError, match="are policies, which a bar joins"):
         Checkpoint(tmp_path, keep=3)
     with pytest.raises(SetupError, match="The best checkpoint is that of the first"):
         Checkpoint(tmp_path).restore_best(None)

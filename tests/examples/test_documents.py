@@ -21,6 +21,9 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WITH_CODE = [path for path in DOCUMENTS if "```python" in path.read_text(encoding="utf-8")]
 DOCTESTS = [
     "mirrored_keras.batch_norm",
+    "mirrored_keras.checkpoint.checkpoint_callback",
+    "mirrored_keras.checkpoint.policies",
+    "mirrored_keras.checkpoint.resume",
     "mirrored_keras.class_weights",
     "mirrored_keras.conversion",
     "mirrored_keras.data.digits",
