@@ -92,7 +92,9 @@ def _count_steps(model, method, arguments):
         return
     start = pace.EpochStart(automatic=automatic)
     if len(callbacks) == 1 and isinstance(callbacks[0], keras.callbacks.CallbackList):
-        callbacks[0].append(start)
+        start.set_model(model)
+        start.set_params(callbacks[0].params)
+        callbacks[0].callbacks.append(start)
     else:
         arguments["callbacks"] = [*callbacks, start]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 _IGNORE_STATE = 1  # of random seeds, which are read from the graph, and of Python functions
 _DRAWS = re.compile(r"(Shuffle\w*|Random|Sampling)Dataset(V\d)?")
@@ -44,9 +45,9 @@ def order_of(dataset: tf.data.Dataset) -> Order:
         text = tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORE_STATE
         )
-    except tf.errors.OpError as error:
-        return Order(f"its graph cannot be read ({str(error).splitlines()[0][:200]})")
-    graph = tf.compat.v1.GraphDef.FromString(text.numpy())
+        graph = tf.compat.v1.GraphDef.FromString(text.numpy())
+    except (tf.errors.OpError, DecodeError, ValueError) as error:  # tensors in it end at 2 GB, for example
+        return Order(f"a graph that cannot be read ({str(error).splitlines()[0][:200]})")
     nodes = list(_nodes(graph))
     seeds: list[int] = []
     sizes: list[int] = []

@@ -28,7 +28,7 @@ class Position:
         steps_run: Callable[[], int],
         entered: Callable[[], None],
     ):
-        self._epoch_iterator = epoch_iterator
+        self._keras_iterator = epoch_iterator
         self._source = source
         self._steps_run = steps_run
         self._entered = entered
@@ -50,7 +50,7 @@ class Position:
             A dict for JSON.
         """
         self._note_drawn()
-        iteration = self._at_epoch_start if in_epoch else private.iteration_of(self._epoch_iterator)
+        iteration = self._at_epoch_start if in_epoch else private.iteration_of(self._keras_iterator)
         return {"passes": list(self._passes), "epochs": self._epochs - in_epoch, "iteration": dict(iteration)}
 
     def resume(self, state: dict[str, Any], *, executions: int, drawn_in_epoch: int) -> None:
@@ -82,7 +82,7 @@ class Position:
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             self._find(resumed)
-        self._at_epoch_start = private.iteration_of(self._epoch_iterator)
+        self._at_epoch_start = private.iteration_of(self._keras_iterator)
         if self._source.begins_with_epochs:
             self._source.begin(self._epochs, resumed["drawn_in_epoch"] if resumed else 0)
         self._epochs += 1
@@ -96,7 +96,7 @@ class Position:
     def _find(self, resumed):
         self._epochs = resumed["epochs"]
         self._passes = list(resumed["passes"])
-        goes_on = self._epoch_iterator.steps_per_epoch is not None
+        goes_on = self._keras_iterator.steps_per_epoch is not None
         current = None
         if self._passes and (goes_on or resumed["executions"]):
             current = self._source.iterator_after(self._passes)
@@ -104,6 +104,6 @@ class Position:
         else:
             self._source.make_again(self._passes)
             self._steps_at_start = self._steps_run() - (self._passes[-1] if self._passes else 0)
-        private.set_iteration(self._epoch_iterator, resumed["iteration"], current if goes_on else None)
+        private.set_iteration(self._keras_iterator, resumed["iteration"], current if goes_on else None)
         if not goes_on:
             self._ready = current

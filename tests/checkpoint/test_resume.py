@@ -15,9 +15,18 @@ from checkpoint.sources import (
     of_unknown_length,
     records,
 )
-from checkpoint.training import Models, arrays, dataset, largest_error, largest_log_error, numbers_of
+from checkpoint.training import (
+    InterruptAfter,
+    Interrupted,
+    Models,
+    arrays,
+    dataset,
+    largest_error,
+    largest_log_error,
+    numbers_of,
+)
 from devices import strategy_for
-from mirrored_keras import DistributedModel, Resume
+from mirrored_keras import DistributedModel, GlobalBatch, Resume
 
 DATA = {
     "arrays": fit_arrays(validation_split=0.2),
@@ -132,6 +141,93 @@ def with_noise(replicas):
 @pytest.mark.parametrize("replicas", [None, 2])
 def test_draws_without_a_seed(replicas, tmp_path):
     check(Models(with_noise), DATA["dataset"], tmp_path, replicas=(replicas,), steps=[2, 3, 4])
+
+
+def test_validation_does_not_set_draws_without_a_seed_back(tmp_path):
+    models = Models(with_noise)
+    states = []
+    note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: states.append(model.get_random_state()[-1]))
+    model = models.fresh(2)
+    fit_arrays(validation_split=0.3)(model, [note])
+    assert len({tuple(state) for state in states}) == 3
+    assert model.get_random_state()[-1] == states[-1]
+
+
+def unbuilt():
+    keras.utils.set_random_seed(11)
+    layers = [keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+    model = DistributedModel.from_model(keras.Sequential(layers))
+    model.compile("adam", "mse", metrics=["mae"])
+    return model
+
+
+def test_a_model_that_is_built_by_its_first_batch(tmp_path):
+    whole, parts = unbuilt(), unbuilt()
+    expected = fit_arrays()(whole, [Resume(tmp_path / "whole")])
+    with pytest.raises(Interrupted):
+        fit_arrays()(unbuilt(), [Resume(tmp_path / "parts", every_steps=1), InterruptAfter(7)])
+    history = fit_arrays()(parts, [Resume(tmp_path / "parts")])
+    assert history.history == expected.history
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(numbers_of(parts), numbers_of(whole), strict=True))
+
+
+class OwnStep(DistributedModel):
+    """Logs numbers that no metric keeps."""
+
+    def train_step(self, data):
+        x, y, weight = data
+        batch = GlobalBatch.current(x)
+        with batch, tf.GradientTape() as tape:
+            loss = tf.reduce_mean(weight * (self(x, training=True)[:, 0] - y[:, 0]) ** 2)
+            share = batch.share(loss)
+        gradients = tape.gradient(share, self.trainable_variables)
+        batch.apply_gradients(self.optimizer, gradients, self.trainable_variables)
+        return {"loss": loss, "mean": tf.reduce_mean(x)}
+
+
+def with_own_step(replicas):
+    strategy = strategy_for(replicas)
+    with strategy.scope() if strategy is not None else tf.init_scope():
+        keras.utils.set_random_seed(11)
+        inputs = keras.Input((5,))
+        model = OwnStep(inputs, keras.layers.Dense(1)(keras.layers.Dropout(0.5, seed=1)(inputs)))
+        model.compile("adam")
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def test_own_step(tmp_path):
+    # the fifth part begins after the last step of an epoch, before its end
+    check(Models(with_own_step), DATA["dataset"], tmp_path, steps=[3, 2, 0, 1, 4])
+
+
+def with_curves(replicas):
+    strategy = strategy_for(replicas)
+    with strategy.scope() if strategy is not None else tf.init_scope():
+        keras.utils.set_random_seed(11)
+        inputs = keras.Input((5,))
+        model = DistributedModel(inputs, keras.layers.Dense(1, activation="sigmoid")(inputs))
+        curves = [keras.metrics.AUC(name="curve"), keras.metrics.F1Score(name="f1")]
+        model.compile("adam", "binary_crossentropy", metrics=curves, weighted_metrics=["accuracy"])
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def fit_classes(model, callbacks):
+    x, y, _ = arrays()
+    options = {"class_weight": {0: 1.0, 1: 3.0}, "batch_size": 4, "epochs": 3, "verbose": 0}
+    return model.fit(x, (y > 0).astype("float32"), callbacks=callbacks, **options)
+
+
+def test_metrics_that_are_summed_over_replicas(tmp_path):
+    check(Models(with_curves), fit_classes, tmp_path, replicas=(2, None), steps=[3, 5, 4])
+
+
+def test_a_list_of_callbacks_as_keras_makes_it(models, tmp_path):
+    def fit(model, callbacks):
+        return fit_arrays()(model, keras.callbacks.CallbackList(callbacks, model=model))
+
+    check(models, fit, tmp_path, steps=[3, 5])
 
 
 class Averaged(keras.callbacks.Callback):
