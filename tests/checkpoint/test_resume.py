@@ -198,7 +198,7 @@ def with_own_step(replicas):
 
 def test_own_step(tmp_path):
     # the fifth part begins after the last step of an epoch, before its end
-    check(Models(with_own_step), DATA["dataset"], tmp_path, steps=[3, 2, 0, 1, 4])
+    check(Models(with_own_step), fit_data(dataset), tmp_path, steps=[3, 2, 0, 1, 4])
 
 
 def with_curves(replicas):
