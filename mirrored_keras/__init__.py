@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mirrored_keras.batch_norm import SyncBatchNormalization, sync_batch_norm
+    from mirrored_keras.checkpoint import policies
+    from mirrored_keras.checkpoint.checkpoint_callback import Checkpoint
     from mirrored_keras.checkpoint.exporting import export_model
     from mirrored_keras.checkpoint.loading import load_model
     from mirrored_keras.checkpoint.restoring import RestoreReport, load_weights
+    from mirrored_keras.checkpoint.resume import Resume
     from mirrored_keras.checkpoint.saving import save_model, save_weights
     from mirrored_keras.errors import BatchError, CheckpointError, CollectiveError, MirroredKerasError, SetupError
     from mirrored_keras.gathering import gather_rows
@@ -26,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchError",
+    "Checkpoint",
     "CheckpointError",
     "CollectiveError",
     "DistributedModel",
@@ -34,6 +38,7 @@ __all__ = [
     "GlobalBatchMetric",
     "MirroredKerasError",
     "RestoreReport",
+    "Resume",
     "SetupError",
     "SyncBatchNormalization",
     "check_collective",
@@ -43,6 +48,7 @@ __all__ = [
     "load_model",
     "load_weights",
     "mirrored_strategy",
+    "policies",
     "save_model",
     "save_weights",
     "sync_batch_norm",
@@ -52,6 +58,8 @@ _ERRORS = ("BatchError", "CheckpointError", "CollectiveError", "MirroredKerasErr
 _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",
+    "Checkpoint": "mirrored_keras.checkpoint.checkpoint_callback",
+    "Resume": "mirrored_keras.checkpoint.resume",
     "find_micro_batches": "mirrored_keras.memory_fit",
     "SyncBatchNormalization": "mirrored_keras.batch_norm",
     "GlobalBatchLoss": "mirrored_keras.whole_batch_loss",
@@ -66,6 +74,7 @@ _MODULES = {
     "RestoreReport": "mirrored_keras.checkpoint.restoring",
     "save_model": "mirrored_keras.checkpoint.saving",
     "save_weights": "mirrored_keras.checkpoint.saving",
+    "policies": "mirrored_keras.checkpoint.policies",
     **dict.fromkeys(_ERRORS, "mirrored_keras.errors"),
 }
 
@@ -79,7 +88,10 @@ def __getattr__(name: str) -> Any:
         from mirrored_keras import requirements
 
         requirements.check()
-    value = getattr(importlib.import_module(_MODULES[name]), name)
+    if name == "policies":
+        value = importlib.import_module("mirrored_keras.checkpoint.policies")
+    else:
+        value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

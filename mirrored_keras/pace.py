@@ -29,6 +29,8 @@ class Pace:
         self._executions = 0
         self._ahead = 0
         self.logs: Any = None
+        self.done = 0  # in this epoch
+        self.total = 0  # in all epochs
 
     def start(self, steps: int | None, *, automatic: bool = False) -> None:
         """Starts an epoch or an evaluation.
@@ -37,7 +39,7 @@ class Pace:
             steps: Its number of steps, where that is known.
             automatic: Whether the number of steps per execution may be chosen.
         """
-        self._left, self._automatic, self._ahead = steps, automatic, 0
+        self._left, self._automatic, self._ahead, self.done = steps, automatic, 0, 0
 
     @property
     def runs_several(self) -> bool:
@@ -50,9 +52,16 @@ class Pace:
         return steps if self._left is None else max(1, min(steps, self._left))
 
     def count(self, steps: int) -> None:
-        """Notes that steps have run."""
+        """Notes that steps have run, in this process or in the one that it continues."""
         if self._left is not None:
             self._left -= steps
+        self.done += steps
+        self.total += steps
+
+    @property
+    def is_between_executions(self) -> bool:
+        """Whether Keras has asked for every step that has run."""
+        return self._ahead <= 0
 
     def is_ahead(self) -> bool:
         """Returns whether the step that Keras asks for has run already, and counts it."""
@@ -121,6 +130,9 @@ def looks_at_batches(callback: keras.callbacks.Callback, phase: str) -> bool:
         return False
     if kind in (callbacks.ModelCheckpoint, callbacks.BackupAndRestore):
         return phase == "train" and callback.save_freq != "epoch"
+    acts_on_batches = getattr(callback, "acts_on_batches", None)  # a callback of ours that knows
+    if acts_on_batches is not None:
+        return phase == "train" and acts_on_batches
     names = [f"on_{phase}_batch_begin", f"on_{phase}_batch_end"]
     if phase == "train":
         names += ["on_batch_begin", "on_batch_end"]

@@ -88,10 +88,8 @@ def state_of(model: keras.Model) -> list[list[int]]:
     Returns:
         Pairs of integers; the last one is for draws without a seed, and empty if there was none yet.
     """
-    unseeded = private.unseeded_generator()
-    return [seeds.state_of(generator) for generator in _generators(model)] + [
-        [] if unseeded is None else seeds.state_of(unseeded)
-    ]
+    own = [seeds.state_of(generator) for generator in _generators(model)]
+    return [*own, seeds.unseeded_state(model.distribute_strategy)]
 
 
 def set_state(model: keras.Model, states: Sequence[Sequence[int]]) -> None:
@@ -116,10 +114,7 @@ def set_state(model: keras.Model, states: Sequence[Sequence[int]]) -> None:
     *own, unseeded = states
     for generator, state in zip(generators, own, strict=True):
         seeds.set_state(generator, state)
-    if unseeded:
-        outside = private.unseeded_generator() or keras.random.SeedGenerator(0, name="unseeded")
-        seeds.set_state(outside, unseeded)
-        private.set_unseeded_generator(outside)
+    seeds.set_unseeded_state(model.distribute_strategy, unseeded)
 
 
 def _generators(model):

@@ -56,8 +56,20 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
         sharing_out.shared_out(strategy),
         _class_weight_in_step(model, arguments),
         seeds.one_unseeded_stream(strategy),
+        contextlib.ExitStack() as around,
     ):
+        for enter in _around_fit(arguments) if method == "fit" else ():
+            around.enter_context(enter(model, arguments))
         yield arguments
+
+
+def _around_fit(arguments):
+    # A callback that must see or change the arguments of `fit`, or hold something while it runs, has a method
+    # `around_fit(model, arguments)` that returns a context manager.
+    callbacks = arguments.get("callbacks")
+    callbacks = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
+    found = [getattr(callback, "around_fit", None) for callback in keras.tree.flatten(callbacks or [])]
+    return [enter for enter in found if enter is not None]
 
 
 def _by_name(method, args, kwargs):
@@ -80,7 +92,9 @@ def _count_steps(model, method, arguments):
         return
     start = pace.EpochStart(automatic=automatic)
     if len(callbacks) == 1 and isinstance(callbacks[0], keras.callbacks.CallbackList):
-        callbacks[0].append(start)
+        start.set_model(model)
+        start.set_params(callbacks[0].params)
+        callbacks[0].callbacks.append(start)
     else:
         arguments["callbacks"] = [*callbacks, start]
 

@@ -25,12 +25,14 @@ from keras.src.losses.losses import LossFunctionWrapper  # a loss function as an
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.random.seed_generator import make_default_seed  # the seed of a generator that is given none
 from keras.src.saving.serialization_lib import ObjectSharingScope, in_safe_mode  # shared layers stay shared
+from keras.src.trainers import data_adapters  # what kind of data `fit` was given
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
+from keras.src.trainers.data_adapters import array_slicing  # rows of arrays, frames and sparse tensors by index
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy as get_default_strategy
 
-from mirrored_keras.replica.instances import replaced_on_instances
+from mirrored_keras.replica.instances import replaced_methods, replaced_on_instances
 
 __all__ = [
     "CompileLoss",
@@ -85,6 +87,14 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         # replaced on states of layers during a step: stock sums whole values, not what was added to them
         "_direct_assign",
     ),
+    "keras.src.trainers.epoch_iterator:EpochIterator": (
+        # replaced on the iterator of a `fit` that is resumed: its passes over the data are counted, and the first
+        # epoch is entered where the last process left it
+        "_get_iterator",
+        "_enumerate_iterator",
+    ),
+    # rows of arrays by an order of our own
+    "keras.src.trainers.data_adapters.array_slicing:TensorflowSparseWrapper": ("__init__",),
     # replaced on one cell, while replicas run: masks of rows out of a draw for the global batch
     "keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell": ("_create_dropout_mask",),
 }
@@ -120,7 +130,8 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "averaging_optimizer": ("_model_variables_moving_average",),
     "batch_normalization": ("_reduction_axes",),
     "variable": ("_value",),
-    "epoch_iterator": ("_distributed_dataset",),
+    "epoch_iterator": ("_distributed_dataset", "_current_iterator", "_num_batches", "_steps_seen"),
+    "array_adapter": ("_inputs", "_num_samples", "_batch_size", "_shuffle"),
 }
 
 
@@ -504,3 +515,94 @@ def optimizer_weights_of_h5(file: Any) -> list[Any]:
 def runs_code_of_files() -> bool:
     """Returns whether `keras.config.enable_unsafe_deserialization` was called in this process."""
     return in_safe_mode() is False
+
+
+@contextlib.contextmanager
+def fit_observed(
+    model: keras.Model, *, iterator: Callable[[Any], None], epoch_logs: Callable[[Any], Any]
+) -> Iterator[None]:
+    """Hands out what `fit` keeps to itself, inside the block.
+
+    Args:
+        model: The model.
+        iterator: Gets the iterator over the batches of training, before the first epoch.
+        epoch_logs: Gets the logs of the last step of an epoch or evaluation, and returns those to go on with.
+
+    Yields:
+        Nothing.
+    """
+    seen: list[bool] = []
+
+    def building(build):
+        def maybe_symbolic_build(iterator_of_data=None, data_batch=None, **arguments):
+            found = arguments.get("iterator", iterator_of_data)
+            build(iterator=found, data_batch=data_batch)
+            if found is not None and not seen:
+                seen.append(True)
+                iterator(found)
+
+        return maybe_symbolic_build
+
+    def reading(read):
+        return lambda logs: read(epoch_logs(logs))
+
+    with replaced_methods(
+        [(model, "_maybe_symbolic_build", building), (model, "_get_metrics_result_or_logs", reading)]
+    ):
+        yield
+
+
+def kind_of_data(adapter: Any) -> str:
+    """Returns "arrays", "dataset", "py_dataset" or "stream": what `fit` reads its batches from."""
+    if isinstance(adapter, data_adapters.ArrayDataAdapter):
+        return "arrays"
+    if isinstance(adapter, data_adapters.PyDatasetAdapter):
+        return "py_dataset"
+    return "dataset" if isinstance(adapter, data_adapters.TFDatasetAdapter) else "stream"
+
+
+def array_options(adapter: Any) -> dict[str, Any]:
+    """Returns number of rows, batch size and shuffling of arrays."""
+    return {"rows": int(adapter._num_samples), "batch_size": int(adapter._batch_size), "shuffle": adapter._shuffle}
+
+
+def dataset_of_arrays(adapter: Any, indices: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the rows of a `fit`'s arrays, batch by batch, from a dataset of vectors of indices; as Keras does."""
+    arrays = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+    arrays = keras.tree.lists_to_tuples(arrays)
+
+    def taken(array, indices):
+        if isinstance(array, array_slicing.TensorflowSparseWrapper):
+            return array_slicing.slice_tensorflow_sparse_wrapper(array, indices)
+        if isinstance(array, (list, tuple, dict)):
+            return None
+        return tf.gather(array, indices, axis=0) if tf.is_tensor(array) else array
+
+    def batch(indices, arrays):
+        return keras.tree.traverse(functools.partial(taken, indices=indices), arrays)
+
+    pairs = tf.data.Dataset.zip((indices, tf.data.Dataset.from_tensors(arrays).repeat()))
+    return pairs.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def replace_iteration(epoch_iterator: Any, *, passes: Any, enumerated: Callable[[Callable], Any]) -> None:
+    """Lets an iterator of `fit` take every pass over the data from `iter(passes)`, and wraps what counts its steps."""
+    epoch_iterator.__dict__["_get_iterator"] = lambda: passes
+    epoch_iterator.__dict__["_enumerate_iterator"] = functools.partial(enumerated, epoch_iterator._enumerate_iterator)
+
+
+def iteration_of(epoch_iterator: Any) -> dict[str, Any]:
+    """Returns what an iterator of `fit` knows between two epochs: batches per pass, and how many of them were seen."""
+    return {"num_batches": epoch_iterator._num_batches, "steps_seen": epoch_iterator._steps_seen}
+
+
+def set_iteration(epoch_iterator: Any, iteration: dict[str, Any], current: Any) -> None:
+    """Sets what `iteration_of` returned, and the pass that is under way."""
+    epoch_iterator._num_batches = iteration["num_batches"]
+    epoch_iterator._steps_seen = iteration["steps_seen"]
+    epoch_iterator._current_iterator = current
+
+
+def distributed_dataset_of(epoch_iterator: Any) -> Any:
+    """Returns the dataset that an iterator of `fit` makes its passes over."""
+    return epoch_iterator._distributed_dataset

@@ -180,6 +180,7 @@ def _copies(generator):
 
 
 _LOCK = threading.Lock()
+_IN_BLOCK: set[int] = set()  # strategies whose models run
 _UNSEEDED: dict[int, UnseededGenerator] = {}  # kept for ever, as the strategies that own their variables
 
 
@@ -208,8 +209,8 @@ def one_unseeded_stream(strategy: tf.distribute.Strategy) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    if private.is_default_strategy(strategy):
-        yield
+    if private.is_default_strategy(strategy) or id(strategy) in _IN_BLOCK:
+        yield  # validation inside `fit` goes on where training is
         return
     generator = unseeded_generator(strategy)
     outside = private.unseeded_generator()
@@ -217,8 +218,47 @@ def one_unseeded_stream(strategy: tf.distribute.Strategy) -> Iterator[None]:
         generator.restart()
     else:
         generator.resume(state_of(outside))
-    yield
+    _IN_BLOCK.add(id(strategy))
+    try:
+        yield
+    finally:
+        _IN_BLOCK.discard(id(strategy))
     if generator.was_used:
         outside = private.unseeded_generator() or keras.random.SeedGenerator(0, name="unseeded")
         set_state(outside, state_of(generator))
         private.set_unseeded_generator(outside)
+
+
+def unseeded_state(strategy: tf.distribute.Strategy) -> list[int]:
+    """Returns where draws without a seed are inside `one_unseeded_stream`, or outside any.
+
+    Args:
+        strategy: The strategy of the model that runs.
+
+    Returns:
+        Two integers; nothing where no draw was made yet.
+    """
+    if id(strategy) in _IN_BLOCK:
+        generator = unseeded_generator(strategy)
+        return state_of(generator) if generator.was_used else []
+    outside = private.unseeded_generator()
+    return [] if outside is None else state_of(outside)
+
+
+def set_unseeded_state(strategy: tf.distribute.Strategy, state: Sequence[int]) -> None:
+    """Lets draws without a seed go on from a state, inside `one_unseeded_stream` or outside any.
+
+    Args:
+        strategy: The strategy of the model that runs.
+        state: From `unseeded_state`, of any number of replicas.
+    """
+    if not state:
+        return
+    if id(strategy) in _IN_BLOCK:
+        generator = unseeded_generator(strategy)
+        generator.was_used = True
+        generator.resume(state)
+        return
+    outside = private.unseeded_generator() or keras.random.SeedGenerator(0, name="unseeded")
+    set_state(outside, state)
+    private.set_unseeded_generator(outside)

@@ -53,6 +53,7 @@ def model_iterator(model):
 def owners():
     """One live object of each kind in whose state Keras keeps private attributes."""
     model = compiled_model()
+    iterator = model_iterator(model)
     return {
         "model": model,
         "compile_loss": model._compile_loss,
@@ -65,7 +66,8 @@ def owners():
         "function_loss": keras.losses.CosineSimilarity(axis=0),
         "functional": model,
         "sequential": keras.Sequential([keras.Input((2,))]),
-        "epoch_iterator": model_iterator(model),
+        "epoch_iterator": iterator,
+        "array_adapter": iterator.data_adapter,
         "batch_normalization": batch_normalization(),
         "variable": model.trainable_variables[0],
     }
