@@ -17,7 +17,7 @@ class _Slice(io.RawIOBase):
 
     def __init__(self, path: str, start: int, size: int):
         self._file = open(path, "rb")  # noqa: SIM115  (closed by `close`)
-        self._start, self._size, self._position = start, size, 0
+        self._start, self._length, self._position = start, size, 0
 
     def readable(self) -> bool:
         return True
@@ -26,7 +26,7 @@ class _Slice(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence]
         self._position = base + offset
         return self._position
 
@@ -34,7 +34,7 @@ class _Slice(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer) -> int:
-        wanted = memoryview(buffer).cast("B")[: max(0, self._size - self._position)]
+        wanted = memoryview(buffer).cast("B")[: max(0, self._length - self._position)]
         self._file.seek(self._start + self._position)
         count = self._file.readinto(wanted)
         self._position += count

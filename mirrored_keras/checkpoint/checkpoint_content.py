@@ -1,25 +1,21 @@
 """Writing and reading one checkpoint: whole or not at all, with a list of what is in it."""
 
-import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import secrets
 import shutil
-import warnings
-import zipfile
-from collections.abc import Iterator
 
-import h5py
 import keras
-import numpy as np
 import tensorflow as tf
 
 from mirrored_keras.checkpoint import model_states
 from mirrored_keras.checkpoint.agreement import difference
-from mirrored_keras.checkpoint.atomic import written_atomically
-from mirrored_keras.checkpoint.checksum import add_checksum, check_checksum, has_checksum
+from mirrored_keras.checkpoint.checksum import check_checksum, has_checksum
+from mirrored_keras.checkpoint.contents import read_extra
+from mirrored_keras.checkpoint.restoring import load_weights
+from mirrored_keras.checkpoint.saving import save_model, save_weights
 from mirrored_keras.errors import CheckpointError, message
 
 _DIGESTS = "digests.json"
@@ -40,33 +36,14 @@ def write(model: keras.Model, path: pathlib.Path) -> None:
     if path.suffix == ".tf":
         _write_folder(model, path)
         return
-    with written_atomically(path) as temporary:
-        if path.name.endswith(".weights.h5"):
-            model.save_weights(temporary, overwrite=True)
-        else:
-            model.save(temporary, overwrite=True)
-        _describe(temporary, json.dumps(model_states.description_of(model)))
-        add_checksum(temporary)
-
-
-def _describe(path, text):
-    # Keras loads what a model asks for; whether the file holds more, only a list can tell
-    if path.endswith(".keras"):
-        with zipfile.ZipFile(path, "a") as archive:
-            archive.writestr(_DESCRIPTION, text)
-    else:
-        with h5py.File(path, "a") as file:
-            file[_DESCRIPTION] = np.frombuffer(text.encode(), np.uint8)
+    (save_weights if path.name.endswith(".weights.h5") else save_model)(model, path)
 
 
 def _description_in(path):
+    # Keras loads what a model asks for; whether the file holds more, only a list can tell
     if path.is_dir():
         return json.loads((path / _DESCRIPTION).read_text(encoding="utf-8"))
-    if path.suffix == ".keras":
-        with zipfile.ZipFile(path) as archive:
-            return json.loads(archive.read(_DESCRIPTION))
-    with h5py.File(path, "r") as file:
-        return json.loads(bytes(file[_DESCRIPTION][()]))
+    return (read_extra(path) or {})["description"]
 
 
 def _write_folder(model, path):
@@ -111,10 +88,12 @@ def restore(model: keras.Model, path: pathlib.Path) -> None:
     different = [difference(name, now[name], then[name]) for name in names if now[name] != then[name]]
     if different:
         raise _of_another_model(model, path, "; ".join(different))
+    if not path.is_dir():
+        load_weights(model, path)
+        return
     before = model_states.read_arrays(model)
     try:
-        with _no_part_skipped():
-            _load(model, path)
+        _tensorflow_checkpoint(model).read(os.fspath(path / "state")).assert_consumed()
     except Exception as error:
         model_states.set_arrays(model, before)
         raise _of_another_model(model, path, str(error).strip().splitlines()[0][:300]) from error
@@ -145,35 +124,7 @@ def _check_whole(path):
         raise Unreadable(str(error).splitlines()[0]) from error
 
 
-@contextlib.contextmanager
-def _no_part_skipped() -> Iterator[None]:
-    # Keras warns, and goes on with half of a model
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*(Skipping variable loading|could not be loaded|not loaded).*")
-        yield
-
-
 def _build_optimizer(model):
     if model.optimizer is not None and not model.optimizer.built:
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
-
-
-def _load(model, path):
-    if path.is_dir():
-        _tensorflow_checkpoint(model).read(os.fspath(path / "state")).assert_consumed()
-        return
-    model.load_weights(os.fspath(path))
-    if path.suffix == ".h5" and not path.name.endswith(".weights.h5"):
-        _load_optimizer(model, path)
-
-
-def _load_optimizer(model, path):
-    # what Keras leaves alone when it loads weights from its legacy format
-    variables = [] if model.optimizer is None else model.optimizer.variables
-    with h5py.File(path, "r") as file:
-        group = file.get("optimizer_weights", {})
-        names = [] if not group else list(group.attrs["weight_names"])
-        values = [np.asarray(group[name.decode() if isinstance(name, bytes) else name]) for name in names]
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)

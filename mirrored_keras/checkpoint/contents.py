@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import mirrored_keras
 from mirrored_keras import DistributedModel
+from mirrored_keras.checkpoint.model_states import description_of
 
 FORMAT = 1
 _NAME = "mirrored_keras"
@@ -29,13 +30,14 @@ def extra_of(model: keras.Model, more: dict[str, Any] | None = None) -> dict[str
         more: Further entries that JSON can hold.
 
     Returns:
-        Format, versions, number of replicas, and the states of the seed generators.
+        Format, versions, number of replicas, what the model consists of, and the states of the seed generators.
     """
     return {
         "format": FORMAT,
         "mirrored_keras": mirrored_keras.__version__,
         "keras": keras.__version__,
         "replicas": model.distribute_strategy.num_replicas_in_sync,
+        "description": description_of(model),
         "random_state": DistributedModel.get_random_state(model),
         **(more or {}),
     }

@@ -25,8 +25,17 @@ def variables_of(model: keras.Model) -> dict[str, list[keras.Variable]]:
     for metric in model.metrics:
         for variable in metric.variables:
             metrics.setdefault(id(variable), variable)
-    optimizer = [] if model.optimizer is None else list(model.optimizer.variables)
+    optimizer = [] if optimizer_of(model) is None else list(model.optimizer.variables)
     return {"weights": list(model.weights), "optimizer": optimizer, "metrics": list(metrics.values())}
+
+
+def optimizer_of(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """Returns the optimizer of a model, `None` if it has none or was never compiled.
+
+    Args:
+        model: The model.
+    """
+    return getattr(model, "optimizer", None)
 
 
 def description_of(model: keras.Model) -> dict[str, Any]:
@@ -40,7 +49,7 @@ def description_of(model: keras.Model) -> dict[str, Any]:
         optimizer; variables of metrics.
     """
     variables = variables_of(model)
-    optimizer = model.optimizer
+    optimizer = optimizer_of(model)
     inner = getattr(optimizer, "inner_optimizer", None)
     layers = [layer for layer in private.all_layers(model) if layer is not model]
     return {

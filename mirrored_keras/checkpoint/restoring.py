@@ -11,9 +11,12 @@ import h5py
 import keras
 import tensorflow as tf
 
+from mirrored_keras import DistributedModel
 from mirrored_keras.checkpoint import inspection, refusals
+from mirrored_keras.checkpoint.agreement import difference
 from mirrored_keras.checkpoint.contents import restore_random_state
 from mirrored_keras.checkpoint.loading import errors_explained
+from mirrored_keras.checkpoint.model_states import description_of
 from mirrored_keras.checkpoint.optimizer_state import (
     LOST_STATE,
     archived_optimizer_shapes,
@@ -98,6 +101,7 @@ def load_weights(
         if with_optimizer:
             _build_optimizer(model)
         if not partial:
+            _check_description(model, extra, name)
             with _assigned(model, only_checked=True) as found:
                 _read(model, name, partial=False, with_optimizer=with_optimizer)
             _check_all_restored(model, found, name)
@@ -108,6 +112,30 @@ def load_weights(
             if not partial or _fits(model, extra):
                 restore_random_state(model, extra)
     return _report(model, assigned, expects_optimizer=with_optimizer)
+
+
+def _check_description(model, extra, name):
+    # Keras reads what a model asks for, whatever else there is in a file
+    if extra is None:
+        return
+    now, then = description_of(model)["weights"], extra["description"]["weights"]
+    generators = len(extra["random_state"]), len(DistributedModel.get_random_state(model))
+    if now != then:
+        index = next((i for i, pair in enumerate(zip(now, then, strict=False)) if pair[0] != pair[1]), None)
+        where = "" if index is None else f" at {model.weights[index].path!r}"
+        reason = difference("weights", now, then) + where
+    elif generators[0] != generators[1]:
+        reason = f"{generators[1] - 1} seed generators, but {generators[0] - 1}"
+    else:
+        return
+    raise CheckpointError(
+        message(
+            "A file is restored into a model with the same weights and random layers, unless a partial restore is "
+            "asked for.",
+            f"model={model.name!r}: {reason} in {name!r}",
+            "load_weights(model, path, partial=True)",
+        )
+    )
 
 
 def _check_all_restored(model, assigned, name):
@@ -155,7 +183,7 @@ def _has_optimizer(name):
 
 
 def _fits(model, extra):
-    return extra is not None and len(extra["random_state"]) == len(model.get_random_state())
+    return extra is not None and len(extra["random_state"]) == len(DistributedModel.get_random_state(model))
 
 
 def _build_optimizer(model):
