@@ -59,7 +59,7 @@ def check_checksum(path: str | os.PathLike[str]) -> None:
         CheckpointError: They differ.
     """
     size = os.path.getsize(path)
-    if _end(path) != _MARK + _digest(path, size - LENGTH) + _MARK:
+    if size < LENGTH or _end(path) != _MARK + _digest(path, size - LENGTH) + _MARK:
         raise CheckpointError(
             message(
                 "A file must hold the bytes that were written: this one was damaged after it was saved.",

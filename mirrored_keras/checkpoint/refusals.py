@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from mirrored_keras import DistributedModel
 from mirrored_keras.errors import CheckpointError, message
+from mirrored_keras.replica import private
 
-_GRAPHS = (keras.Sequential, type(keras.Model(*[keras.Input((1,))] * 2)))
+_GRAPHS = (keras.Sequential, private.Functional)
 
 
 def check_context(function: str) -> None:
@@ -215,8 +216,6 @@ def plain_model(model: keras.Model) -> keras.Model:
             f"model={model.name!r} of class {type(model).__name__}, plain=True",
             "save_model(model, path)",
         )
-    from mirrored_keras.replica import private
-
     plain = keras.Model(*private.graph_of(model), name=model.name)
     if model.compiled:
         arguments = keras.saving.deserialize_keras_object(model.get_compile_config())
