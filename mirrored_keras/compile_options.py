@@ -24,7 +24,6 @@ class CompileOptions(keras.Model):
     seen_data_shapes: tuple[str, ...] = ()
     _micro_batches = 1
     _jit_compile_as_given: bool | str = "auto"
-    _scales_loss = True
 
     @property
     def has_own_train_step(self) -> bool:
@@ -42,15 +41,12 @@ class CompileOptions(keras.Model):
         self._micro_batches = check_micro_batches(value, has_own_train_step=own, randomness=self.randomness)
         self.train_function = None
 
-    def keep_options(
-        self, *, steps_per_execution: Any, jit_compile: Any, auto_scale_loss: bool, micro_batches: Any, randomness: Any
-    ) -> None:
+    def keep_options(self, *, steps_per_execution: Any, jit_compile: Any, micro_batches: Any, randomness: Any) -> None:
         """Keeps what `compile` was given.
 
         Args:
             steps_per_execution: A number or "auto".
             jit_compile: True, False or "auto".
-            auto_scale_loss: Whether float16 gets a loss scale by itself.
             micro_batches: k.
             randomness: "replica" or "row".
 
@@ -59,7 +55,7 @@ class CompileOptions(keras.Model):
         """
         check_mode(randomness)
         self.randomness = randomness
-        self._jit_compile_as_given, self._scales_loss = jit_compile, auto_scale_loss
+        self._jit_compile_as_given = jit_compile
         self.chooses_steps_per_execution = steps_per_execution == "auto"
         self.micro_batches = micro_batches
         self.seen_data_shapes = ()
@@ -79,9 +75,11 @@ class CompileOptions(keras.Model):
             config["randomness"] = self.randomness
         # Keras writes down what "auto" was resolved to, which another number of replicas may refuse
         config["jit_compile"] = self._jit_compile_as_given
-        if not self._scales_loss:
-            config["auto_scale_loss"] = False  # Keras does not write it down
-        if config.get("optimizer") is None:
+        # whether the loss is scaled is decided; loaded under another dtype policy it would be decided anew
+        scaled = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
+        if not scaled:
+            config["auto_scale_loss"] = False
+        if config.get("optimizer") is None or scaled:
             # stock `keras.saving.save_model` to HDF5 takes it out of the live model's configuration
             config["optimizer"] = keras.saving.serialize_keras_object(self.optimizer)
         return config

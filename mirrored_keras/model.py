@@ -162,7 +162,6 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
         self.keep_options(
             steps_per_execution=steps_per_execution,
             jit_compile=jit_compile,
-            auto_scale_loss=auto_scale_loss,
             micro_batches=micro_batches,
             randomness=randomness,
         )

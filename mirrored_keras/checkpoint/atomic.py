@@ -9,12 +9,14 @@ import secrets
 import shutil
 import socket
 import time
+import zlib
 from collections.abc import Iterator
 
 from mirrored_keras.errors import CheckpointError, message
 
 #: What another machine's process left behind is removed after this time; whether it lives cannot be asked.
 _SECONDS_UNTIL_FOREIGN_IS_STALE = 24 * 3600.0
+_LONGEST_NAME = 60
 _HOST = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:32] or "localhost"
 
 
@@ -107,7 +109,10 @@ def _reserve(path, size):
 
 
 def _prefix(target):
-    return f".{target.name}.writing-"
+    name = target.name
+    if len(name) > _LONGEST_NAME:  # a name has 255 bytes at most
+        name = f"{name[:40]}-{zlib.crc32(name.encode()):08x}"
+    return f".{name}.writing-"
 
 
 def _flush(path):

@@ -16,6 +16,7 @@ import tensorflow as tf
 import mirrored_keras
 from mirrored_keras import DistributedModel
 from mirrored_keras.checkpoint.model_states import description_of
+from mirrored_keras.checkpoint.optimizer_state import facts_of
 
 FORMAT = 1
 _NAME = "mirrored_keras"
@@ -38,6 +39,7 @@ def extra_of(model: keras.Model, more: dict[str, Any] | None = None) -> dict[str
         "keras": keras.__version__,
         "replicas": model.distribute_strategy.num_replicas_in_sync,
         "description": description_of(model),
+        "optimizer": facts_of(model),
         "random_state": DistributedModel.get_random_state(model),
         **(more or {}),
     }

@@ -35,7 +35,7 @@ def export_model(model: keras.Model, path: str | os.PathLike[str], **options: An
         >>> served.serve(np.ones((4, 3), "float32")).shape
         TensorShape([4, 2])
     """
-    refusals.check_context("export_model")
+    refusals.check_context("export_model", getattr(model, "distribute_strategy", None))
     refusals.check_built(model)
     target = pathlib.Path(os.path.realpath(path))
     if target.is_file() or (target.is_dir() and any(target.iterdir())):

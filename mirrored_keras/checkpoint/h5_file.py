@@ -14,7 +14,8 @@ import keras
 
 from mirrored_keras import DistributedModel
 from mirrored_keras.checkpoint.contents import extra_of, write_extra
-from mirrored_keras.checkpoint.optimizer_state import restore_from_h5
+from mirrored_keras.checkpoint.optimizer_state import OWN_GROUP, restore_optimizer
+from mirrored_keras.errors import CheckpointError, message
 from mirrored_keras.replica import private
 
 _GETTERS = {"loss": keras.losses.get, "metrics": keras.metrics.get, "weighted_metrics": keras.metrics.get}
@@ -29,10 +30,27 @@ def save_h5(model: keras.Model, path: str, *, plain: bool = False) -> None:
         path: A new file.
         plain: Whether to leave out what only this package reads.
     """
-    with private.compile_config_replaced(model, _names_in_full), h5py.File(path, "w") as file:
-        private.save_model_to_hdf5(model, file)
-    if not plain:
-        write_extra(path, extra_of(model, {"model": private.serialized_model(model)}))
+    optimizer = getattr(model, "optimizer", None)
+    slots = [] if optimizer is None else optimizer.variables
+    unique = len({variable.path for variable in slots}) == len(slots)
+    try:
+        with private.compile_config_replaced(model, _names_in_full), h5py.File(path, "w") as file:
+            private.save_model_to_hdf5(model, file, include_optimizer=unique)
+    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise CheckpointError(
+            message(
+                "The layout of whole-model HDF5 files is that of Keras, which names weights by layer.",
+                f"model={model.name!r}: {' '.join(str(error).split())[:300]}",
+                'save_model(model, "model.keras")',
+            )
+        ) from error
+    if plain:
+        return
+    write_extra(path, extra_of(model, {"model": private.serialized_model(model)}))
+    if not unique:
+        with h5py.File(path, "a") as file:
+            for index, variable in enumerate(slots):
+                file[f"{OWN_GROUP}/{index}"] = keras.ops.convert_to_numpy(variable)
 
 
 def load_h5(
@@ -58,8 +76,8 @@ def load_h5(
             config.pop("compile_config", None)
         model = private.model_from_serialized(config, custom_objects, safe_mode)
         keras.Model.load_weights(model, path)
-    if compiled and getattr(model, "optimizer", None) is not None:
-        restore_from_h5(model.optimizer, model.trainable_variables, path)
+    if compiled:
+        restore_optimizer(model, extra, path)
     return model
 
 

@@ -30,7 +30,7 @@ def check_path(path: str | os.PathLike[str], *, suffixes: tuple[str, ...] = SUFF
     Raises:
         CheckpointError: The name has another ending, or belongs to another file system.
     """
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     if "://" in name:
         raise CheckpointError(
             message(

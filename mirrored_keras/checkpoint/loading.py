@@ -19,6 +19,8 @@ from mirrored_keras.checkpoint.optimizer_state import (
     LOST_STATE,
     archived_optimizer_shapes,
     check_optimizer_restored,
+    facts_of,
+    restore_optimizer,
 )
 from mirrored_keras.errors import CheckpointError, MirroredKerasError, message
 from mirrored_keras.replica import private
@@ -56,6 +58,7 @@ def load_model(
     Raises:
         CheckpointError: The file is damaged, unsafe, no model, or needs classes that are not known; or the
             call comes from inside a replica.
+        SetupError: The scope of another strategy is open.
         FileNotFoundError: There is no such file.
 
     Example:
@@ -67,7 +70,7 @@ def load_model(
         >>> load_model(path, strategy=mirrored_strategy(1)).distribute_strategy.num_replicas_in_sync
         1
     """
-    refusals.check_context("load_model")
+    refusals.check_context("load_model", strategy)
     name = inspection.check_path(path)
     _check_safe_mode(safe_mode)
     extra = inspection.check_file(name, verify=verify)
@@ -78,7 +81,8 @@ def load_model(
                 # told by the numbers below; an optimizer that never ran has no state to lose
                 warnings.filterwarnings("ignore", message=LOST_STATE)
                 model = keras.saving.load_model(name, custom_objects=objects, compile=compile, safe_mode=safe_mode)
-            check_optimizer_restored(getattr(model, "optimizer", None), archived_optimizer_shapes(name), name)
+            if compile:
+                _check_or_restore_optimizer(model, extra, name)
         else:
             model = load_h5(name, extra, custom_objects=objects, compiled=compile, safe_mode=safe_mode)
         if refusals.is_stock(model):
@@ -86,6 +90,14 @@ def load_model(
         restore_random_state(model, extra)
     _say_where(name, model, extra)
     return model
+
+
+def _check_or_restore_optimizer(model, extra, name):
+    facts = (extra or {}).get("optimizer")
+    if facts is not None and facts != facts_of(model):
+        restore_optimizer(model, extra, name)
+    else:
+        check_optimizer_restored(getattr(model, "optimizer", None), archived_optimizer_shapes(name), name)
 
 
 def _distributed(model):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from mirrored_keras.replica import private
+from mirrored_keras.replica.update import inner_optimizers
 
 GROUPS = ("weights", "optimizer", "metrics")
 
@@ -49,17 +50,23 @@ def description_of(model: keras.Model) -> dict[str, Any]:
         optimizer; variables of metrics.
     """
     variables = variables_of(model)
-    optimizer = optimizer_of(model)
-    inner = getattr(optimizer, "inner_optimizer", None)
     layers = [layer for layer in private.all_layers(model) if layer is not model]
     return {
         "layers": [_kind(layer) for layer in layers],
         "weights": [f"{v.name} {tuple(v.shape)} {v.dtype}" for v in variables["weights"]],
-        "optimizer": type(optimizer).__name__ + (f" of {type(inner).__name__}" if inner is not None else ""),
+        "optimizer": " of ".join(map(_kind_of_optimizer, inner_optimizers(optimizer_of(model)))),
         # names of slots hold the names of layers, which differ between processes
         "optimizer_variables": [f"{tuple(v.shape)} {v.dtype}" for v in variables["optimizer"]],
         "metrics": [f"{tuple(v.shape)} {v.dtype}" for v in variables["metrics"]],
     }
+
+
+def _kind_of_optimizer(optimizer):
+    # what decides which slots there are: two kinds may have slots of the same shapes
+    names = ("use_ema", "gradient_accumulation_steps", "amsgrad", "centered", "momentum")
+    options = [name for name in names if isinstance(getattr(optimizer, name, None), (bool, int, float))]
+    used = [name for name in options if getattr(optimizer, name)]
+    return type(optimizer).__name__ + (f" with {', '.join(used)}" if used else "")
 
 
 def _kind(layer):

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-import h5py
 import keras
 
 from mirrored_keras.checkpoint.archive import opened_weights
 from mirrored_keras.errors import CheckpointError, message
 from mirrored_keras.replica import private
-from mirrored_keras.replica.update import build_optimizer
+from mirrored_keras.replica.update import build_optimizer, inner_optimizers
 
 #: What Keras only warns about: an optimizer whose state was not restored.
 LOST_STATE = "Skipping variable loading for optimizer"
 _GROUP = "optimizer/vars"
+#: Where an HDF5 file of a whole model has an optimizer whose variables share names, which Keras refuses.
+OWN_GROUP = "mirrored_keras/optimizer"
 
 
 def archived_optimizer_shapes(path: str) -> list[tuple[int, ...]] | None:
@@ -67,24 +68,88 @@ def _shapes_unbuilt(optimizer):
     return [tuple(variable.shape) for variable in type(optimizer).from_config(optimizer.get_config()).variables]
 
 
-def restore_from_h5(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any], path: str) -> None:
-    """Restores an optimizer from the HDF5 file of a whole model; nothing happens if the file has none.
+def facts_of(model: keras.Model) -> dict[str, list[int]] | None:
+    """Returns what an optimizer knows and no configuration holds.
 
     Args:
-        optimizer: The optimizer; built if it is not.
-        variables: The trainable variables.
+        model: The model.
+
+    Returns:
+        Indices into `model.weights` of the weights that the built optimizer trains, and of those that are excluded
+        from weight decay; `None` for no optimizer, or one that is not built.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or not optimizer.built:
+        return None
+    indices = {id(weight): index for index, weight in enumerate(model.weights)}
+    known = [variable for variable in private.variables_of(optimizer) if id(variable) in indices]
+    decaying = [part for part in inner_optimizers(optimizer) if part.weight_decay]
+    excluded = [v for v in known if any(not private.uses_weight_decay(part, v) for part in decaying)]
+    return {"trains": [indices[id(v)] for v in known], "excluded": [indices[id(v)] for v in excluded]}
+
+
+def restore_optimizer(model: keras.Model, extra: dict[str, Any] | None, path: str) -> None:
+    """Lets the optimizer of a loaded model go on; nothing happens without one in the model or in the file.
+
+    Where layers were frozen after the optimizer was built, or weights are excluded from its decay, the optimizer is
+    made again for the weights of then.
+
+    Args:
+        model: A model that was compiled as it was saved.
+        extra: What `read_extra` found in the file.
         path: The file.
 
     Raises:
         CheckpointError: The file holds another kind of optimizer, or one of other weights.
     """
-    with h5py.File(path, "r") as file:
-        if "optimizer_weights" not in file:
-            return
-        values = private.optimizer_weights_of_h5(file)
+    values = values_in(path)
+    if getattr(model, "optimizer", None) is None or values is None:
+        return
+    facts = (extra or {}).get("optimizer")
+    if facts is not None and facts != facts_of(model):
+        model.optimizer = _made_again(model, facts)
+    assign(model.optimizer, model.trainable_variables, values, path)
+
+
+def _made_again(model, facts):
+    optimizer = type(model.optimizer).from_config(model.optimizer.get_config())
+    if facts["excluded"]:
+        for part in inner_optimizers(optimizer):
+            part.exclude_from_weight_decay(var_list=[model.weights[index] for index in facts["excluded"]])
+    optimizer.build([model.weights[index] for index in facts["trains"]])
+    return optimizer
+
+
+def values_in(path: str) -> list[Any] | None:
+    """Reads the variables of an optimizer.
+
+    Args:
+        path: A file that has been checked, in any of the formats.
+
+    Returns:
+        Arrays in the order of the optimizer's variables, `None` if the file holds no optimizer.
+    """
+    with opened_weights(path) as file:
+        if "optimizer_weights" in file:
+            return private.optimizer_weights_of_h5(file)
+        group = next((file[name] for name in (_GROUP, OWN_GROUP) if name in file), None)
+        return None if group is None else [group[name][()] for name in sorted(group, key=int)]
+
+
+def assign(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any], values: Sequence[Any], path: str) -> None:
+    """Gives an optimizer the values of a file.
+
+    Args:
+        optimizer: The optimizer; built if it is not.
+        variables: The weights to build it for.
+        values: From `values_in`.
+        path: The file.
+
+    Raises:
+        CheckpointError: The file holds another kind of optimizer, or one of other weights.
+    """
     build_optimizer(optimizer, variables)
-    shapes = [value.shape for value in values]
-    check_optimizer_restored(optimizer, shapes, path)
+    check_optimizer_restored(optimizer, [value.shape for value in values], path)
     if len(values) == len(optimizer.variables):
         for variable, value in zip(optimizer.variables, values, strict=True):
             variable.assign(value)

@@ -1,6 +1,7 @@
 """What cannot be saved whole is refused, or warned about, before anything is written."""
 
 import inspect
+import json
 import warnings
 from typing import Any
 
@@ -8,20 +9,23 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras import DistributedModel
-from mirrored_keras.errors import CheckpointError, message
+from mirrored_keras.errors import CheckpointError, SetupError, message
 from mirrored_keras.replica import private
 
+_AS_CLASSES = "write them as layer classes, decorated with @keras.saving.register_keras_serializable()"
 _GRAPHS = (keras.Sequential, private.Functional)
 
 
-def check_context(function: str) -> None:
+def check_context(function: str, strategy: tf.distribute.Strategy | None = None) -> None:
     """Refuses to read or write a file where that would happen once per replica, or once per trace.
 
     Args:
         function: The name of the public function.
+        strategy: Whose variables are read or made, if that is known.
 
     Raises:
         CheckpointError: The call comes from inside a replica or a `tf.function`.
+        SetupError: The scope of another strategy is open.
     """
     in_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
     if in_replica or not tf.executing_eagerly():
@@ -30,6 +34,17 @@ def check_context(function: str) -> None:
                 "Files are written and read once, outside the replicas and outside graphs.",
                 f"{function} called inside {'a replica (strategy.run)' if in_replica else 'a tf.function'}",
                 f"{function}(model, path) after strategy.run(...) has returned, or in a callback",
+            )
+        )
+
+    current = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+    if strategy is not None and current is not None and current is not strategy:
+        raise SetupError(
+            message(
+                "Files are written and read outside the scope of other strategies.",
+                f"{function} for {type(strategy).__name__} over {strategy.num_replicas_in_sync} replicas, inside the "
+                f"scope of one over {current.num_replicas_in_sync}",
+                f"{function}(...) below `with strategy.scope():`, not in it",
             )
         )
 
@@ -63,10 +78,19 @@ def check_savable(model: Any, path: str) -> None:
         CheckpointError: With the reason and the alternative.
     """
     check_built(model)
+    if path.endswith(".weights.h5"):
+        raise _refused(
+            "A name that ends with .weights.h5 is that of weights alone.",
+            f"path={path!r} for a whole model",
+            'save_weights(model, path), or save_model(model, "model.h5")',
+        )
     if not is_graph(model):
         _check_subclass(model, path)
+    _check_compiled(model)
     if not path.endswith(".keras"):
         _check_dtypes(model)
+        _check_no_files(model)
+    warn_of_merged(model)
     _warn_of(
         [layer.name for layer in _layers(model) if _is_lambda(layer)],
         "hold a Python lambda, which is code: no file with it is loaded without safe_mode=False",
@@ -78,13 +102,9 @@ def check_savable(model: Any, path: str) -> None:
         )
 
 
-def _warn_of(names, what):
+def _warn_of(names, what, fix=_AS_CLASSES):
     if names:
-        warnings.warn(
-            f"Layers {', '.join(map(repr, names))} {what}.\nWhat to do: write them as layer classes, decorated with "
-            "@keras.saving.register_keras_serializable().",
-            stacklevel=4,
-        )
+        warnings.warn(f"Layers {', '.join(map(repr, names))} {what}.\nWhat to do: {fix}.", stacklevel=4)
 
 
 def _is_lambda(layer):
@@ -163,6 +183,40 @@ def _check_arguments(model, config):
                 f"class {type(model).__name__}, get_config() with {name}={value!r}, model.{name}={own!r}",
                 f"class {type(model).__name__}(DistributedModel), or {_alternatives(model)}",
             )
+
+
+def _check_compiled(model):
+    try:
+        json.dumps(model.get_compile_config(), default=str)
+    except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
+        raise _refused(
+            "What `compile` was given is written down, so it must be something that can be.",
+            f"model={model.name!r}: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+            "a function or class with @keras.saving.register_keras_serializable(); or save_weights(model, path)",
+        ) from error
+
+
+def _check_no_files(model):
+    for layer in private.all_layers(model):
+        if hasattr(layer, "save_assets") and not layer.get_config().get("vocabulary"):
+            raise _refused(
+                "HDF5 files of whole models hold numbers, and no vocabularies or other files of layers.",
+                f"layer={layer.name!r} of class {type(layer).__name__}",
+                'save_model(model, "model.keras")',
+            )
+
+
+def warn_of_merged(model: keras.Model) -> None:
+    """Warns about layers whose weights Keras changes when it writes them.
+
+    Args:
+        model: The model.
+    """
+    _warn_of(
+        [layer.name for layer in private.all_layers(model) if getattr(layer, "lora_enabled", False)],
+        "have LoRA weights, which Keras adds to the kernel when it writes it: predictions stay, training starts anew",
+        fix='keep them by `layer.get_weights()` in a file of your own, or save_model(model, "model.h5")',
+    )
 
 
 def _check_dtypes(model):

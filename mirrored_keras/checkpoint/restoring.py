@@ -19,12 +19,15 @@ from mirrored_keras.checkpoint.loading import errors_explained
 from mirrored_keras.checkpoint.model_states import description_of
 from mirrored_keras.checkpoint.optimizer_state import (
     LOST_STATE,
+    OWN_GROUP,
     archived_optimizer_shapes,
+    assign,
     check_optimizer_restored,
-    restore_from_h5,
+    values_in,
 )
-from mirrored_keras.checkpoint.tensorflow_checkpoint import is_checkpoint, read_checkpoint
+from mirrored_keras.checkpoint.tensorflow_checkpoint import is_checkpoint, newest_in, read_checkpoint
 from mirrored_keras.errors import CheckpointError, MirroredKerasError, message
+from mirrored_keras.replica import private
 from mirrored_keras.replica.instances import replaced_methods
 from mirrored_keras.replica.update import build_optimizer
 
@@ -64,7 +67,8 @@ def load_weights(
 
     Args:
         model: A built model; compiled, if its optimizer is to go on.
-        path: A `.weights.h5` file, a whole-model `.h5` or `.keras` file, or the prefix of a `tf.train.Checkpoint`.
+        path: A `.weights.h5` file, a whole-model `.h5` or `.keras` file, or the prefix of a `tf.train.Checkpoint`,
+            or the folder of a `tf.train.CheckpointManager`, whose newest is taken.
         partial: Whether layers that the file does not have, or has in other shapes, keep their values, for
             fine-tuning. Otherwise every variable must be restored.
         verify: Whether the checksum is compared.
@@ -87,9 +91,9 @@ def load_weights(
         >>> len(load_weights(new, path, partial=True).kept)
         2
     """
-    refusals.check_context("load_weights")
+    refusals.check_context("load_weights", getattr(model, "distribute_strategy", None))
     refusals.check_built(model)
-    name = os.fspath(path)
+    name = newest_in(os.fsdecode(path))
     if is_checkpoint(name):
         with _rolled_back_on_error(model), errors_explained(f"{name}.index"):
             _build_optimizer(model)
@@ -99,9 +103,9 @@ def load_weights(
     with_optimizer = _has_optimizer(name) and getattr(model, "optimizer", None) is not None
     with errors_explained(name), model.distribute_strategy.scope():
         if with_optimizer:
-            _build_optimizer(model)
+            _build_optimizer(model, (extra or {}).get("optimizer"))
         if not partial:
-            _check_description(model, extra, name)
+            _check_description(model, extra, name, with_optimizer=with_optimizer)
             with _assigned(model, only_checked=True) as found:
                 _read(model, name, partial=False, with_optimizer=with_optimizer)
             _check_all_restored(model, found, name)
@@ -114,11 +118,13 @@ def load_weights(
     return _report(model, assigned, expects_optimizer=with_optimizer)
 
 
-def _check_description(model, extra, name):
+def _check_description(model, extra, name, *, with_optimizer):
     # Keras reads what a model asks for, whatever else there is in a file
     if extra is None:
         return
-    now, then = description_of(model)["weights"], extra["description"]["weights"]
+    description = description_of(model)
+    now, then = description["weights"], extra["description"]["weights"]
+    kinds = description["optimizer"], extra["description"]["optimizer"]
     generators = len(extra["random_state"]), len(DistributedModel.get_random_state(model))
     if now != then:
         index = next((i for i, pair in enumerate(zip(now, then, strict=False)) if pair[0] != pair[1]), None)
@@ -126,12 +132,14 @@ def _check_description(model, extra, name):
         reason = difference("weights", now, then) + where
     elif generators[0] != generators[1]:
         reason = f"{generators[1] - 1} seed generators, but {generators[0] - 1}"
+    elif with_optimizer and kinds[0] != kinds[1]:
+        reason = difference("optimizer", *kinds)
     else:
         return
     raise CheckpointError(
         message(
-            "A file is restored into a model with the same weights and random layers, unless a partial restore is "
-            "asked for.",
+            "A file is restored into a model with the same weights, random layers and optimizer, unless a partial "
+            "restore is asked for.",
             f"model={model.name!r}: {reason} in {name!r}",
             "load_weights(model, path, partial=True)",
         )
@@ -139,6 +147,9 @@ def _check_description(model, extra, name):
 
 
 def _check_all_restored(model, assigned, name):
+    # a layer that reads its own variables decides which of them are in files
+    own = [layer for layer in private.all_layers(model) if _reads_by_itself(layer)]
+    assigned = assigned | {id(variable) for layer in own for variable in layer.variables}
     missing = [variable.path for variable in model.weights if id(variable) not in assigned]
     if missing:
         raise CheckpointError(
@@ -163,12 +174,20 @@ def _read(model, name, *, partial, with_optimizer):
         return
     try:
         if _is_whole_h5(name):
-            restore_from_h5(model.optimizer, model.trainable_variables, name)
+            assign(model.optimizer, model.trainable_variables, values_in(name) or [], name)
         else:
             check_optimizer_restored(model.optimizer, archived_optimizer_shapes(name), name)
     except MirroredKerasError:
         if not partial:
             raise
+
+
+def _reads_by_itself(layer):
+    return (
+        not isinstance(layer, keras.Model)
+        and not type(layer).__module__.startswith("keras.")
+        and (type(layer).load_own_variables is not keras.layers.Layer.load_own_variables)
+    )
 
 
 def _is_whole_h5(name):
@@ -179,17 +198,20 @@ def _has_optimizer(name):
     if not _is_whole_h5(name):
         return archived_optimizer_shapes(name) is not None
     with h5py.File(name, "r") as file:
-        return "optimizer_weights" in file
+        return "optimizer_weights" in file or OWN_GROUP in file
 
 
 def _fits(model, extra):
     return extra is not None and len(extra["random_state"]) == len(DistributedModel.get_random_state(model))
 
 
-def _build_optimizer(model):
-    if getattr(model, "optimizer", None) is not None and model.trainable_variables:
+def _build_optimizer(model, facts=None):
+    variables = model.trainable_variables
+    if facts is not None and max(facts["trains"], default=-1) < len(model.weights):
+        variables = [model.weights[index] for index in facts["trains"]]  # layers may have been frozen since
+    if getattr(model, "optimizer", None) is not None and variables:
         with model.distribute_strategy.scope():
-            build_optimizer(model.optimizer, model.trainable_variables)
+            build_optimizer(model.optimizer, variables)
 
 
 def _variables(model):

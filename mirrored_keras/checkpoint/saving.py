@@ -8,6 +8,7 @@ from mirrored_keras.checkpoint import checksum, inspection, refusals
 from mirrored_keras.checkpoint.atomic import written_atomically
 from mirrored_keras.checkpoint.contents import expected_bytes, extra_of, write_extra
 from mirrored_keras.checkpoint.h5_file import save_h5
+from mirrored_keras.replica import private
 
 
 def save_model(model: keras.Model, path: str | os.PathLike[str], *, plain: bool = False) -> None:
@@ -43,19 +44,25 @@ def save_model(model: keras.Model, path: str | os.PathLike[str], *, plain: bool 
         >>> load_model(path).loss
         'mse'
     """
-    refusals.check_context("save_model")
+    refusals.check_context("save_model", getattr(model, "distribute_strategy", None))
     name = inspection.check_path(path)
     refusals.check_savable(model, name)
     saved = refusals.plain_model(model) if plain else model
     with written_atomically(name, expected_bytes=expected_bytes(model)) as temporary:
         if name.endswith(".keras"):
             # not `model.save`, which is this function
-            keras.saving.save_model(saved, temporary)
+            with private.compile_config_replaced(saved, _with_optimizer(saved)):
+                keras.saving.save_model(saved, temporary)
             if not plain:
                 write_extra(temporary, extra_of(model))
         else:
             save_h5(saved, temporary, plain=plain)
         checksum.add_checksum(temporary)
+
+
+def _with_optimizer(model):
+    # stock saving to HDF5 takes the optimizer out of the live model's configuration
+    return lambda config: config if config.get("optimizer") is not None else {**config, "optimizer": model.optimizer}
 
 
 def save_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
@@ -81,9 +88,10 @@ def save_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
         >>> len(load_weights(make_model(), path).restored)
         2
     """
-    refusals.check_context("save_weights")
+    refusals.check_context("save_weights", getattr(model, "distribute_strategy", None))
     name = inspection.check_path(path, suffixes=(".weights.h5",))
     refusals.check_built(model)
+    refusals.warn_of_merged(model)
     with written_atomically(name, expected_bytes=expected_bytes(model)) as temporary:
         keras.Model.save_weights(model, temporary)
         write_extra(temporary, extra_of(model))

@@ -21,6 +21,15 @@ def is_checkpoint(prefix: str) -> bool:
     return os.path.exists(f"{prefix}.index")
 
 
+def newest_in(path: str) -> str:
+    """Returns the prefix of the newest checkpoint, if a path is a folder of TensorFlow checkpoints; else the path.
+
+    Args:
+        path: A path.
+    """
+    return (tf.train.latest_checkpoint(path) or path) if os.path.isdir(path) else path
+
+
 def read_checkpoint(model: keras.Model, prefix: str, *, partial: bool) -> set[int]:
     """Restores what a checkpoint holds of a model and its optimizer.
 

@@ -77,6 +77,8 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "_backend_update_step",
         "_get_variable_index",
         "_update_model_variables_moving_average",
+        # called: which weights are excluded from weight decay
+        "_use_weight_decay",
     ),
     "keras.src.layers.normalization.batch_normalization:BatchNormalization": (
         # overridden, and replaced on synchronised layers while a model runs: stock's statistics ignore masks,
@@ -441,6 +443,11 @@ def update_by(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], v
     gradients = optimizer._clip_gradients(list(gradients))
     optimizer._apply_weight_decay(variables)
     optimizer._backend_update_step(gradients, variables, optimizer.learning_rate)
+
+
+def uses_weight_decay(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
+    """Returns whether weight decay of an optimizer reaches a variable."""
+    return optimizer._use_weight_decay(variable)
 
 
 def update_averages(optimizer: keras.optimizers.Optimizer) -> None:

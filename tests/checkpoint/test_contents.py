@@ -215,3 +215,105 @@ def test_callbacks_of_keras_write_these_files(tmp_path):
     other = make_model(3)
     other.load_weights(tmp_path / "best.weights.h5")
     assert same_state(state_of(other), state_of(model))
+
+
+def dense(replicas=2, optimizer="adam", layer=None):
+    with scope_of(replicas):
+        inputs = keras.Input((4,))
+        hidden = layers.Dense(3, name="hidden")(inputs)
+        model = DistributedModel(inputs, layers.Dense(2, name="head")(hidden if layer is None else layer(hidden)))
+        model.compile(optimizer() if callable(optimizer) else optimizer, "mse")
+    return model
+
+
+def assert_goes_on(model, path, **options):
+    """Saves, loads on another number of replicas, and trains both on."""
+    save_model(model, path)
+    restored = load_model(path, strategy_for(3), **options)
+    assert same_state(state_of(restored), state_of(model))
+    five_steps(model)
+    five_steps(restored)
+    for one, other in zip(model.get_weights(), restored.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    return restored
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_layers_frozen_after_the_optimizer_was_built(tmp_path, name):
+    model = dense()
+    five_steps(model)
+    model.get_layer("hidden").trainable = False
+    five_steps(model)
+    frozen = model.get_layer("hidden").get_weights()
+    restored = assert_goes_on(model, tmp_path / name)
+    assert same_state(restored.get_layer("hidden").get_weights(), frozen)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_weights_that_do_not_decay(tmp_path, name):
+    def optimizer():
+        made = keras.optimizers.AdamW(0.05, weight_decay=0.5)
+        made.exclude_from_weight_decay(var_names=["bias"])
+        return made
+
+    model = dense(optimizer=optimizer)
+    five_steps(model)
+    assert_goes_on(model, tmp_path / name)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("policies", [("mixed_float16", "float32"), ("float32", "mixed_float16")])
+def test_loaded_under_another_dtype_policy(tmp_path, name, policies):
+    try:
+        keras.config.set_dtype_policy(policies[0])
+        model = dense()
+        five_steps(model)
+        keras.config.set_dtype_policy(policies[1])
+        save_model(model, tmp_path / name)
+        restored = load_model(tmp_path / name, strategy_for(3))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert type(restored.optimizer) is type(model.optimizer)
+    assert same_state(state_of(restored), state_of(model))
+    assert restored.get_layer("head").compute_dtype == model.get_layer("head").compute_dtype
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("optimizer", ["Adafactor", "Ftrl", "Lamb", "Lion", "Nadam", "RMSprop"])
+def test_other_optimizers(tmp_path, name, optimizer):
+    model = dense(optimizer=lambda: getattr(keras.optimizers, optimizer)(0.01))
+    five_steps(model)
+    assert_goes_on(model, tmp_path / name)
+
+
+def test_a_model_of_plain_keras_that_was_saved_to_hdf5_before(tmp_path):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layers.Dense(2)(inputs))
+    model.compile("adam", "mse")
+    model.fit(X, Y, verbose=0)
+    model.save(tmp_path / "before.h5")
+    save_model(model, tmp_path / "model.keras")
+    assert type(load_model(tmp_path / "model.keras").optimizer) is keras.optimizers.Adam
+
+
+@keras.saving.register_keras_serializable("checkpoint_tests")
+class Scratch(layers.Layer):
+    def build(self, shape):
+        self.factor = self.add_weight(shape=(shape[-1],), name="factor")
+        self.scratch = self.add_weight(shape=(), name="scratch", trainable=False)
+
+    def call(self, x):
+        return x * self.factor
+
+    def save_own_variables(self, store):
+        store["factor"] = self.factor.numpy()
+
+    def load_own_variables(self, store):
+        self.factor.assign(store["factor"])
+
+
+def test_a_layer_that_writes_its_own_variables(tmp_path):
+    model, other = dense(layer=Scratch()), dense(layer=Scratch())
+    save_weights(model, tmp_path / "model.weights.h5")
+    load_weights(other, tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(other.predict(X, verbose=0), model.predict(X, verbose=0))

@@ -1,5 +1,6 @@
 """What cannot be saved or loaded is said before anything is written or changed."""
 
+import functools
 import io
 import os
 import pathlib
@@ -312,3 +313,77 @@ def test_plain_needs_a_functional_model(tmp_path):
     with pytest.raises(CheckpointError):
         save_model(model, tmp_path / "model.keras", plain=True)
     assert not pathlib.Path(tmp_path / "model.keras").exists()
+
+
+def small(optimizer="adam", loss="mse", dropout=False):
+    with scope_of(2):
+        inputs = keras.Input((4,))
+        x = layers.Dropout(0.2)(inputs) if dropout else inputs
+        model = DistributedModel(inputs, layers.Dense(2, name="head")(x))
+        model.compile(optimizer, loss)
+    return model
+
+
+def test_slots_of_another_optimizer_with_the_same_shapes(tmp_path):
+    save_weights(small(keras.optimizers.SGD(gradient_accumulation_steps=3)), tmp_path / "model.weights.h5")
+    with pytest.raises(CheckpointError, match="SGD with use_ema', but 'SGD with gradient_accumulation_steps'"):
+        with scope_of(2):
+            model = small(keras.optimizers.SGD(use_ema=True))
+        load_weights(model, tmp_path / "model.weights.h5")
+
+
+def test_another_number_of_random_layers(tmp_path):
+    save_weights(small(dropout=True), tmp_path / "model.weights.h5")
+    with pytest.raises(CheckpointError, match="0 seed generators, but 1"):
+        load_weights(small(), tmp_path / "model.weights.h5")
+    assert "head/kernel" in load_weights(small(), tmp_path / "model.weights.h5", partial=True).restored
+
+
+def test_vocabularies_are_in_no_hdf5_file(tmp_path):
+    lookup = layers.StringLookup()
+    lookup.adapt(np.array(["a", "b"]))
+    inputs = keras.Input((1,), dtype="string")
+    model = DistributedModel(inputs, layers.Embedding(4, 2)(lookup(inputs)))
+    with pytest.raises(CheckpointError, match="no vocabularies"):
+        save_model(model, tmp_path / "model.h5")
+    save_model(model, tmp_path / "model.keras")
+    assert load_model(tmp_path / "model.keras").layers[1].get_vocabulary() == lookup.get_vocabulary()
+
+
+def test_names_of_weights_are_no_names_of_models(tmp_path):
+    with pytest.raises(CheckpointError, match="is that of weights alone"):
+        save_model(small(), tmp_path / "model.weights.h5")
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_losses_that_cannot_be_written_down(tmp_path, name):
+    with pytest.raises(CheckpointError, match="What `compile` was given is written down"):
+        save_model(small(loss=functools.partial(keras.losses.huber, delta=0.1)), tmp_path / name)
+
+
+def test_in_the_scope_of_another_strategy(tmp_path):
+    model = small()
+    save_model(model, tmp_path / "model.keras")
+    with scope_of(3):
+        for call in (
+            lambda: load_model(tmp_path / "model.keras", strategy_for(2)),
+            lambda: save_model(model, tmp_path / "other.keras"),
+            lambda: load_weights(model, tmp_path / "model.keras"),
+        ):
+            with pytest.raises(SetupError, match="outside the scope of other strategies"):
+                call()
+
+
+def test_merged_weights_are_warned_about(tmp_path):
+    model = small()
+    model.get_layer("head").enable_lora(2)
+    with pytest.warns(UserWarning, match="'head' have LoRA weights"):
+        save_model(model, tmp_path / "model.keras")
+
+
+def test_long_names_and_names_of_bytes(tmp_path):
+    model = small()
+    for name in ("l" * 240 + ".keras", "Größe 2.keras"):
+        save_model(model, tmp_path / name)
+        save_model(model, os.fsencode(tmp_path / name))
+        assert load_model(os.fsencode(tmp_path / name)).built
