@@ -2,17 +2,15 @@
 
 import inspect
 import json
-import warnings
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from mirrored_keras import DistributedModel
+from mirrored_keras.checkpoint import doubtful_layers
 from mirrored_keras.errors import CheckpointError, SetupError, message
 from mirrored_keras.replica import private
 
-_AS_CLASSES = "write them as layer classes, decorated with @keras.saving.register_keras_serializable()"
 _GRAPHS = (keras.Sequential, private.Functional)
 
 
@@ -79,7 +77,7 @@ def check_savable(model: Any, path: str) -> None:
     """
     check_built(model)
     if path.endswith(".weights.h5"):
-        raise _refused(
+        raise refused(
             "A name that ends with .weights.h5 is that of weights alone.",
             f"path={path!r} for a whole model",
             'save_weights(model, path), or save_model(model, "model.h5")',
@@ -90,25 +88,9 @@ def check_savable(model: Any, path: str) -> None:
     if not path.endswith(".keras"):
         _check_dtypes(model)
         _check_no_files(model)
-    warn_of_merged(model)
-    _warn_of(
-        [layer.name for layer in _layers(model) if _is_lambda(layer)],
-        "hold a Python lambda, which is code: no file with it is loaded without safe_mode=False",
-    )
-    if not path.endswith(".keras"):
-        _warn_of(
-            [layer.name for layer in _layers(model) if not isinstance(layer, keras.layers.Layer)],
-            "are operations without a layer: this package reads them from HDF5, plain Keras from .keras only",
-        )
-
-
-def _warn_of(names, what, fix=_AS_CLASSES):
-    if names:
-        warnings.warn(f"Layers {', '.join(map(repr, names))} {what}.\nWhat to do: {fix}.", stacklevel=4)
-
-
-def _is_lambda(layer):
-    return isinstance(layer, keras.layers.Lambda) and getattr(layer.function, "__name__", "") == "<lambda>"
+    doubtful_layers.warn_of_merged(model)
+    doubtful_layers.warn_of_frozen(model)
+    doubtful_layers.warn_of_unread(model, in_hdf5=not path.endswith(".keras"))
 
 
 def check_built(model: Any) -> None:
@@ -121,11 +103,11 @@ def check_built(model: Any) -> None:
         CheckpointError: It is no Keras model, or it is not built.
     """
     if not isinstance(model, keras.Model):
-        raise _refused(
+        raise refused(
             "What is saved and restored is a Keras model.", f"model of {type(model)}", "save_model(model, path)"
         )
     if not model.built:
-        raise _refused(
+        raise refused(
             "A model has weights once it is built.",
             f"model={model.name!r}, not built",
             "model.build(input_shape), or model(batch) once, inside the scope",
@@ -144,7 +126,7 @@ def config_of(model: keras.Model) -> dict[str, Any]:
     try:
         return model.get_config()
     except (NotImplementedError, TypeError, ValueError) as error:
-        raise _refused(
+        raise refused(
             "A subclassed model is made again from `get_config`.",
             f"model={model.name!r} of class {type(model).__name__}: {' '.join(str(error).split())[:200]}",
             _alternatives(model),
@@ -153,7 +135,7 @@ def config_of(model: keras.Model) -> dict[str, Any]:
 
 def _check_subclass(model, path):
     if not path.endswith(".keras"):
-        raise _refused(
+        raise refused(
             "A whole-model HDF5 file holds the layers of functional and sequential models; the code of a class is in "
             "no file.",
             f"model={model.name!r} of class {type(model).__name__}, path={path!r}",
@@ -166,7 +148,7 @@ def _check_subclass(model, path):
         try:
             inspect.signature(type(model)).bind(**config)
         except TypeError as error:
-            raise _refused(
+            raise refused(
                 "A subclassed model is made again by calling its class with what `get_config` returns.",
                 f"class {type(model).__name__}, get_config() with {sorted(config)}: {error}",
                 _alternatives(model),
@@ -178,7 +160,7 @@ def _check_arguments(model, config):
     for name, value in config.items():
         own = getattr(model, name, value)
         if isinstance(value, (bool, int, float, str)) and type(own) is type(value) and own != value:
-            raise _refused(
+            raise refused(
                 "A subclassed model is made again by calling its class with what `get_config` returns.",
                 f"class {type(model).__name__}, get_config() with {name}={value!r}, model.{name}={own!r}",
                 f"class {type(model).__name__}(DistributedModel), or {_alternatives(model)}",
@@ -189,7 +171,7 @@ def _check_compiled(model):
     try:
         json.dumps(model.get_compile_config(), default=str)
     except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
-        raise _refused(
+        raise refused(
             "What `compile` was given is written down, so it must be something that can be.",
             f"model={model.name!r}: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
             "a function or class with @keras.saving.register_keras_serializable(); or save_weights(model, path)",
@@ -199,30 +181,17 @@ def _check_compiled(model):
 def _check_no_files(model):
     for layer in private.all_layers(model):
         if hasattr(layer, "save_assets") and not layer.get_config().get("vocabulary"):
-            raise _refused(
+            raise refused(
                 "HDF5 files of whole models hold numbers, and no vocabularies or other files of layers.",
                 f"layer={layer.name!r} of class {type(layer).__name__}",
                 'save_model(model, "model.keras")',
             )
 
 
-def warn_of_merged(model: keras.Model) -> None:
-    """Warns about layers whose weights Keras changes when it writes them.
-
-    Args:
-        model: The model.
-    """
-    _warn_of(
-        [layer.name for layer in private.all_layers(model) if getattr(layer, "lora_enabled", False)],
-        "have LoRA weights, which Keras adds to the kernel when it writes it: predictions stay, training starts anew",
-        fix='keep them by `layer.get_weights()` in a file of your own, or save_model(model, "model.h5")',
-    )
-
-
 def _check_dtypes(model):
     for variable in model.variables:
         if variable.dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"):
-            raise _refused(
+            raise refused(
                 "HDF5 files of whole models hold the types of NumPy.",
                 f"variable={variable.path!r} of type {variable.dtype}",
                 'save_model(model, "model.keras")',
@@ -238,43 +207,15 @@ def _alternatives(model):
     )
 
 
-def _layers(model):
-    found = list(getattr(model, "operations", None) or model.layers)
-    for layer in model.layers:
-        if isinstance(layer, keras.Model):
-            found += _layers(layer)
-    return found
-
-
-def _refused(rule, received, fix):
-    return CheckpointError(message(rule, received, fix))
-
-
-def plain_model(model: keras.Model) -> keras.Model:
-    """Returns a `keras.Model` over the same layers, compiled with the same optimizer, for files without this library.
+def refused(rule: str, received: str, fix: str) -> CheckpointError:
+    """Returns the error of a refusal.
 
     Args:
-        model: A functional `DistributedModel`; a model of Keras' own classes comes back itself.
+        rule: As for `errors.message`.
+        received: As there.
+        fix: As there.
 
     Returns:
-        The model.
-
-    Raises:
-        CheckpointError: It is a subclassed model, whose steps and layers are in its own class.
+        The error.
     """
-    if is_stock(model):
-        return model
-    if not is_graph(model) or type(model).__mro__[1] is not DistributedModel:
-        raise _refused(
-            "Only a functional model can be written without its class.",
-            f"model={model.name!r} of class {type(model).__name__}, plain=True",
-            "save_model(model, path)",
-        )
-    plain = keras.Model(*private.graph_of(model), name=model.name)
-    if model.compiled:
-        arguments = keras.saving.deserialize_keras_object(model.get_compile_config())
-        for own in ("micro_batches", "randomness", "optimizer"):
-            arguments.pop(own, None)
-        steps = model.steps_per_execution
-        plain.compile(optimizer=model.optimizer, **{**arguments, "steps_per_execution": steps})
-    return plain
+    return CheckpointError(message(rule, received, fix))

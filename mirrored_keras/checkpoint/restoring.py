@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from mirrored_keras.replica import private
 from mirrored_keras.replica.instances import replaced_methods
 from mirrored_keras.replica.update import build_optimizer
 
+_LOG = logging.getLogger(__name__)
 _SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
 
 
@@ -41,19 +43,21 @@ class RestoreReport:
     Attributes:
         restored: Paths of the variables, of model and optimizer, that have the values of the file.
         kept: Paths of the variables that have the values they had.
+        optimizer: "restored", "not in the file", or "passed over: the model is not compiled".
 
     Example:
         >>> print(RestoreReport(restored=("hidden/kernel",), kept=("head/kernel",)))
-        restored 1 variables, kept 1
+        restored 1 variables, kept 1; optimizer: restored
           kept: head/kernel
     """
 
     restored: tuple[str, ...]
     kept: tuple[str, ...]
+    optimizer: str = "restored"
 
     def __str__(self) -> str:
         """Returns one line per variable that was kept, below a headline."""
-        lines = [f"restored {len(self.restored)} variables, kept {len(self.kept)}"]
+        lines = [f"restored {len(self.restored)} variables, kept {len(self.kept)}; optimizer: {self.optimizer}"]
         return "\n".join([*lines, *(f"  kept: {path}" for path in self.kept)])
 
 
@@ -100,7 +104,12 @@ def load_weights(
             return _report(model, read_checkpoint(model, name, partial=partial))
     name = inspection.check_path(path, suffixes=_SUFFIXES)
     extra = inspection.check_file(name, verify=verify)
-    with_optimizer = _has_optimizer(name) and getattr(model, "optimizer", None) is not None
+    in_file, in_model = _has_optimizer(name), getattr(model, "optimizer", None) is not None
+    with_optimizer = in_file and in_model
+    if in_file and not in_model:
+        _LOG.warning(
+            "%s: the model is not compiled, so the state of the optimizer is passed over; compile it first", name
+        )
     with errors_explained(name), model.distribute_strategy.scope():
         if with_optimizer:
             _build_optimizer(model, (extra or {}).get("optimizer"))
@@ -115,7 +124,11 @@ def load_weights(
                 _read(model, name, partial=partial, with_optimizer=with_optimizer)
             if not partial or _fits(model, extra):
                 restore_random_state(model, extra)
-    return _report(model, assigned, expects_optimizer=with_optimizer)
+    report = _report(model, assigned, expects_optimizer=with_optimizer)
+    if with_optimizer:
+        return report
+    where = "passed over: the model is not compiled" if in_file else "not in the file"
+    return dataclasses.replace(report, optimizer=where)
 
 
 def _check_description(model, extra, name, *, with_optimizer):

@@ -4,10 +4,11 @@ import os
 
 import keras
 
-from mirrored_keras.checkpoint import checksum, inspection, refusals
+from mirrored_keras.checkpoint import checksum, doubtful_layers, inspection, refusals
 from mirrored_keras.checkpoint.atomic import written_atomically
 from mirrored_keras.checkpoint.contents import expected_bytes, extra_of, write_extra
 from mirrored_keras.checkpoint.h5_file import save_h5
+from mirrored_keras.checkpoint.plain_model import plain_model
 from mirrored_keras.replica import private
 
 
@@ -47,7 +48,7 @@ def save_model(model: keras.Model, path: str | os.PathLike[str], *, plain: bool 
     refusals.check_context("save_model", getattr(model, "distribute_strategy", None))
     name = inspection.check_path(path)
     refusals.check_savable(model, name)
-    saved = refusals.plain_model(model) if plain else model
+    saved = plain_model(model) if plain else model
     with written_atomically(name, expected_bytes=expected_bytes(model)) as temporary:
         if name.endswith(".keras"):
             # not `model.save`, which is this function
@@ -91,7 +92,7 @@ def save_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
     refusals.check_context("save_weights", getattr(model, "distribute_strategy", None))
     name = inspection.check_path(path, suffixes=(".weights.h5",))
     refusals.check_built(model)
-    refusals.warn_of_merged(model)
+    doubtful_layers.warn_of_merged(model)
     with written_atomically(name, expected_bytes=expected_bytes(model)) as temporary:
         keras.Model.save_weights(model, temporary)
         write_extra(temporary, extra_of(model))

@@ -26,8 +26,23 @@ def newest_in(path: str) -> str:
 
     Args:
         path: A path.
+
+    Raises:
+        CheckpointError: It is a folder without one.
     """
-    return (tf.train.latest_checkpoint(path) or path) if os.path.isdir(path) else path
+    if not os.path.isdir(path):
+        return path
+    newest = tf.train.latest_checkpoint(path)
+    if newest is None:
+        raise CheckpointError(
+            message(
+                "Weights are restored from a file, from the prefix of a `tf.train.Checkpoint`, or from the newest one "
+                "in the folder of a manager.",
+                f"path={path!r}, a folder without such checkpoints",
+                'load_weights(model, "folder/ckpt-7"), or Checkpoint("folder").restore_latest(model)',
+            )
+        )
+    return newest
 
 
 def read_checkpoint(model: keras.Model, prefix: str, *, partial: bool) -> set[int]:

@@ -244,7 +244,8 @@ def test_layers_frozen_after_the_optimizer_was_built(tmp_path, name):
     five_steps(model)
     model.get_layer("hidden").trainable = False
     frozen = model.get_layer("hidden").get_weights()
-    save_model(model, tmp_path / name)
+    with pytest.warns(UserWarning, match="'hidden' were frozen"):
+        save_model(model, tmp_path / name)
     restored = load_model(tmp_path / name, strategy_for(3))
     assert same_state(state_of(restored), state_of(model))
     five_steps(restored)

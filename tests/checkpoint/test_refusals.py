@@ -378,6 +378,8 @@ def test_in_the_scope_of_another_strategy(tmp_path):
 def test_merged_weights_are_warned_about(tmp_path):
     model = small()
     model.get_layer("head").enable_lora(2)
+    with scope_of(2):
+        model.compile("adam", "mse")
     with pytest.warns(UserWarning, match="'head' have LoRA weights"):
         save_model(model, tmp_path / "model.keras")
 
@@ -388,3 +390,24 @@ def test_long_names_and_names_of_bytes(tmp_path):
         save_model(model, tmp_path / name)
         save_model(model, os.fsencode(tmp_path / name))
         assert load_model(os.fsencode(tmp_path / name)).built
+
+
+def test_layers_frozen_after_compile_are_warned_about(tmp_path):
+    model = small()
+    model.fit(X, Y, verbose=0)
+    model.get_layer("head").trainable = False
+    with pytest.warns(UserWarning, match="'head' were frozen or made trainable after `compile`"):
+        save_model(model, tmp_path / "model.keras")
+
+
+def test_a_model_that_is_not_compiled_says_that_its_optimizer_was_passed_over(tmp_path, caplog):
+    save_weights(small(), tmp_path / "model.weights.h5")
+    inputs = keras.Input((4,))
+    other = DistributedModel(inputs, layers.Dense(2, name="head")(inputs))
+    assert load_weights(other, tmp_path / "model.weights.h5").optimizer == "passed over: the model is not compiled"
+    assert "compile it first" in caplog.text
+
+
+def test_a_folder_without_checkpoints(tmp_path):
+    with pytest.raises(CheckpointError, match="a folder without such checkpoints"):
+        load_weights(small(), tmp_path)
