@@ -377,8 +377,8 @@ def test_in_the_scope_of_another_strategy(tmp_path):
 
 def test_merged_weights_are_warned_about(tmp_path):
     model = small()
-    model.get_layer("head").enable_lora(2)
     with scope_of(2):
+        model.get_layer("head").enable_lora(2)
         model.compile("adam", "mse")
     with pytest.warns(UserWarning, match="'head' have LoRA weights"):
         save_model(model, tmp_path / "model.keras")
