@@ -1,0 +1,98 @@
+"""Runs of records of one file that are read one behind the other: a whole file, or what lies between damaged records.
+
+Every record comes with its position, so that a message can name it.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from mirrored_keras.data.parsing import RECORDS, UNREADABLE
+
+# Large reads for a few files; together no more than this for many
+_BUFFER_BYTES = 1 << 20
+_ALL_BUFFERS_BYTES = 1 << 26
+_SMALLEST_BUFFER_BYTES = 1 << 16
+
+
+class Segment(NamedTuple):
+    """Some records of a file.
+
+    Args:
+        file: Number of the file.
+        first: Number of the first record in the file.
+        rows: Number of records.
+        offset: First byte of the first record; -1 where it is not known, in compressed files.
+    """
+
+    file: int
+    first: int
+    rows: int
+    offset: int
+
+
+def raw_records(path: tf.Tensor, compression: tf.Tensor, segment: Segment, *, buffer_bytes: int) -> tf.data.Dataset:
+    """Returns the records of a segment, and of what follows it in the file.
+
+    Args:
+        path: The file.
+        compression: Of the file.
+        segment: With numbers or tensors.
+        buffer_bytes: Of the reader.
+
+    Returns:
+        A dataset of serialized records.
+    """
+    if isinstance(segment.offset, int) and segment.offset <= 0:
+        return tf.data.TFRecordDataset(path, compression, buffer_bytes).skip(segment.first)
+    # Public, but without a function of its own: reading from a byte on.
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[path],
+        compression_type=compression,
+        buffer_size=tf.constant(buffer_bytes, tf.int64),
+        byte_offsets=[tf.cast(segment.offset, tf.int64)],
+    )
+    return tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))
+
+
+def positioned_records(
+    paths: list[str], compression: list[str], segments: list[Segment], *, cycle: int, order_seed: int | None
+) -> tf.data.Dataset:
+    """Returns the records of segments with their positions, in an order that is always the same.
+
+    Args:
+        paths: Files by number.
+        compression: Of each of them.
+        segments: What is read.
+        cycle: From how many segments records are taken in turn: 1 reads one behind the other.
+        order_seed: Seed of a new order of the segments in every pass. `None` keeps their order.
+
+    Returns:
+        A dataset of `(position, record)`. Records that cannot be read are `UNREADABLE`.
+    """
+    buffer_bytes = max(_SMALLEST_BUFFER_BYTES, min(_BUFFER_BYTES, _ALL_BUFFERS_BYTES // cycle))
+    by_offset = any(segment.offset > 0 for segment in segments)
+    columns = tuple(tf.constant(column, tf.int64) for column in zip(*segments, strict=True))
+    order = tf.data.Dataset.from_tensor_slices(columns)
+    if order_seed is not None:
+        order = order.shuffle(len(segments), seed=order_seed)
+
+    def records_of(*numbers):
+        segment = Segment(*numbers) if by_offset else Segment(*numbers)._replace(offset=-1)
+        path = tf.gather(tf.constant(paths), segment.file)
+        records = raw_records(
+            path, tf.gather(tf.constant(compression), segment.file), segment, buffer_bytes=buffer_bytes
+        )
+        # The reader's own error names no file, and it gives up the file: the parser says what was wrong where.
+        unreadable = tf.data.Dataset.from_tensors(tf.constant(UNREADABLE)).repeat()
+        records = records.ignore_errors(log_warning=True).concatenate(unreadable)
+        start = segment.file * RECORDS + segment.first
+        return tf.data.Dataset.zip((tf.data.Dataset.range(start, start + segment.rows), records))
+
+    if cycle == 1:
+        records = order.flat_map(records_of)
+    else:
+        records = order.interleave(records_of, cycle_length=cycle, block_length=1)
+    rows = sum(segment.rows for segment in segments)
+    # Trainers need the number: with an unknown length Keras runs one step without data at the end of every epoch.
+    return records.apply(tf.data.experimental.assert_cardinality(rows))
