@@ -52,17 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
         found = index.find_index(paths)
         if found:
             print(f"\n# from {found[0]}")
-        known = _print_schema(files, found[1] if found else None)
-        bad = _bad_sums(files, found[1] if found else None) if arguments.check else []
-        bad += _bad_records(paths) if arguments.check and known else []
+        schema = _print_schema(files, found[1] if found else None)
+        bad = [*_bad_sums(files, found[1] if found else None), *_bad_records(paths, schema)] if arguments.check else []
     except DataError as error:
         print(error, file=sys.stderr)
         return 1
     for line in bad[:_REPORTED]:
         print(line)
     if arguments.check:
-        what = "records and files" if known else "files; records of unknown type were not parsed"
-        print(f"\n{len(bad)} bad {what}")
+        print(f"\n{len(bad)} bad records and files")
     return 1 if bad or any(file.problem for file in files) else 0
 
 
@@ -78,16 +76,17 @@ def _compressed(file):
     return f", {file.compression}" if file.compression else ""
 
 
-def _print_schema(files, index) -> bool:
-    """Prints the schema and returns whether all of it is known."""
+def _print_schema(files, index):
+    """Prints the schema, and returns it with raw bytes of unknown type as strings."""
     from mirrored_keras.data import features, inferring
 
     if index is not None:
         print(_with_import(features.as_code(index.schema)))
-        return True
-    schema, comments = {}, {}
+        return index.schema
+    schema, checked, comments = {}, {}, {}
     for name, observed in inferring.observe(files).items():
         feature = inferring.feature_of(observed)
+        checked[name] = feature or features.Feature("string")
         if feature is None:
             candidates = inferring.fitting(observed)
             lengths = observed.byte_lengths
@@ -98,7 +97,7 @@ def _print_schema(files, index) -> bool:
         schema[name] = feature
     print("\n# from the first records")
     print(_with_import(features.as_code(schema, comments=comments)))
-    return not comments
+    return checked
 
 
 def _with_import(code):
@@ -118,7 +117,7 @@ def _bad_sums(files, index) -> list[str]:
     ]
 
 
-def _bad_records(paths) -> list[str]:
+def _bad_records(paths, schema) -> list[str]:
     from mirrored_keras.data import check_tfrecords
 
-    return [f"{bad.file} record {bad.record}: {bad.reason}" for bad in check_tfrecords(paths)]
+    return [f"{bad.file} record {bad.record}: {bad.reason}" for bad in check_tfrecords(paths, schema)]

@@ -7,10 +7,10 @@ from mirrored_keras.errors import BatchError, message
 
 
 class Share(NamedTuple):
-    """What a worker reads: of all rows each `count`-th from `index` on, in batches of `rows`."""
+    """What a worker reads: of all rows each `workers`-th from `worker` on, in batches of `rows`."""
 
-    index: int
-    count: int
+    worker: int
+    workers: int
     rows: int
 
 
@@ -28,11 +28,11 @@ def share_of(global_batch_size: int, shard: Any, input_context: Any) -> Share:
     if shard is not None and input_context is not None:
         raise BatchError(message("A share is named once.", f"shard={shard!r} and input_context", "one of the two"))
     if input_context is not None:
-        index, count = input_context.input_pipeline_id, input_context.num_input_pipelines
+        worker, workers = input_context.input_pipeline_id, input_context.num_input_pipelines
         parts = input_context.num_replicas_in_sync
     else:
-        index, count = (0, 1) if shard is None else _checked_shard(shard)
-        parts = count
+        worker, workers = (0, 1) if shard is None else _checked_shard(shard)
+        parts = workers
     if global_batch_size % parts:
         raise BatchError(
             message(
@@ -41,7 +41,7 @@ def share_of(global_batch_size: int, shard: Any, input_context: Any) -> Share:
                 f"global_batch_size={-(-global_batch_size // parts) * parts}, or pass the whole dataset to `fit`",
             )
         )
-    return Share(index, count, global_batch_size // parts)
+    return Share(worker, workers, global_batch_size // parts)
 
 
 def _checked_shard(shard):

@@ -215,7 +215,10 @@ def _shapes(numbers):
 
 
 def _unlikely(data, dtype):
-    """Returns how unlikely it is that bytes are numbers of a type: those of data are rarely huge or tiny."""
+    """Returns how unlikely it is that bytes are numbers of a type.
+
+    Numbers of data are rarely huge or tiny, and of several bytes the high ones differ from the low ones.
+    """
     values = np.frombuffer(data[: len(data) // 16 * 16], dtype).astype(np.float64)
     if dtype == "uint8" or not len(values):
         return 0.2
@@ -223,4 +226,6 @@ def _unlikely(data, dtype):
         sizes = np.abs(values[values != 0])
         largest = 2.0**14 if dtype.endswith("16") else 1e6
         odd = ~np.isfinite(sizes) | (sizes > largest) | (sizes < 1e-6)
-    return (float(odd.mean()) if len(sizes) else 0.4) + (0.3 if dtype == "float16" else 0.0)
+    places = np.frombuffer(data[: len(data) // 16 * 16], np.uint8).reshape(-1, ITEM_BYTES[dtype]).mean(axis=0)
+    alike = places.max() < 1.5 * places.min()
+    return (float(odd.mean()) if len(sizes) else 0.4) + 0.3 * (dtype == "float16") + 0.5 * bool(alike)

@@ -63,9 +63,14 @@ def make_row_parser(
 
     def parse_row(position, record):
         parsed = parse(position[tf.newaxis], record[tf.newaxis])
-        return {name: tf.ensure_shape(parsed[name][0], schema[name].shape) for name in schema}
+        return {name: tf.ensure_shape(_only_row(parsed[name]), schema[name].shape) for name in schema}
 
     return parse_row
+
+
+def _only_row(values):
+    # Indexing would copy the row.
+    return values.values if isinstance(values, tf.RaggedTensor) else tf.squeeze(values, 0)
 
 
 def _specification(feature):

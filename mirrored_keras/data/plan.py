@@ -15,6 +15,8 @@ from mirrored_keras.data.record_files import RecordFile
 from mirrored_keras.data.segments import Segment
 from mirrored_keras.errors import DataError, message
 
+_LARGE_RECORD_BYTES = 1 << 16
+
 
 @dataclasses.dataclass
 class Plan:
@@ -40,6 +42,22 @@ class Plan:
     def rows(self) -> int:
         """Number of records."""
         return sum(segment.rows for segment in self.segments)
+
+    @property
+    def has_large_records(self) -> bool:
+        """Whether a record is so large that what is done with each of them costs little beside copying it."""
+        return self.record_bytes / self.rows >= _LARGE_RECORD_BYTES
+
+    def single_records(self) -> list[Segment] | None:
+        """Returns every record as a segment of its own, or `None` where nobody knows where they begin."""
+        if any(self.compression) or any(map(indices.is_remote, self.paths)):
+            return None
+        offsets = [record_files.scan(path).offsets for path in self.paths]
+        return [
+            Segment(segment.file, record, 1, offsets[segment.file][record])
+            for segment in self.segments
+            for record in range(segment.first, segment.first + segment.rows)
+        ]
 
 
 def make_plan(files: Any, schema: Mapping[str, Feature] | None, *, errors: str) -> Plan:

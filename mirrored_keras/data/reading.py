@@ -13,7 +13,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from mirrored_keras.data import parsing
-from mirrored_keras.data.arguments import Share, check_arguments, share_of
+from mirrored_keras.data.arguments import check_arguments, share_of
 from mirrored_keras.data.features import Feature
 from mirrored_keras.data.plan import Plan, make_plan
 from mirrored_keras.data.segments import positioned_records
@@ -22,8 +22,6 @@ from mirrored_keras.errors import DataError, message
 
 _LOGGER = logging.getLogger("mirrored_keras")
 _LARGEST_SHUFFLE_BYTES = 1 << 30
-# Above this size, parsing several records at once only copies them once more: 0.8 against 1.8 of one by one.
-_LARGE_RECORD_BYTES = 1 << 16
 _MOST_FILES_IN_TURN = 256
 _FILES_MIXED = 16
 _BATCHES_AHEAD = 2
@@ -63,7 +61,8 @@ def tfrecord_dataset(
         targets: Likewise the targets.
         sample_weight: The feature that is the weight of a row.
         shuffle: `True` shuffles all rows, or as many as 1 GiB of raw records holds; a number is that of the rows
-            in the buffer. Every pass has another order. Defaults to `False`.
+            in the buffer. Records of 64 KiB and more are read in shuffled order, without a buffer, from local files
+            that are not compressed. Every pass has another order. Defaults to `False`.
         seed: Seed of the orders. Defaults to 0.
         repeat: `True` repeats for ever, a number as often. Batches do not reach from pass to pass. Defaults to `False`.
         tail: What becomes of the rows that fill no batch: `"keep"` gives a short batch; `"drop"` leaves them out,
@@ -103,50 +102,59 @@ def tfrecord_dataset(
     share = share_of(global_batch_size, shard, input_context)
     plan = make_plan(files, schema, errors=errors)
     select = make_selector(plan.schema, inputs, targets, sample_weight, pad=tail == "pad", mapped=map_rows is not None)
-    rows = _with_tail(_ordered(plan, shuffle, seed), plan.rows, global_batch_size, tail)
-    rows_of_share = len(range(share.index, int(rows.cardinality()), share.count))
-    if share.count > 1:
-        rows = rows.shard(share.count, share.index)
     parallel_calls = parallel_calls or os.cpu_count() or 1
-    batches = _batches(rows, plan, share, map_rows, parallel_calls, all_full=rows_of_share % share.rows == 0)
+    rows = _with_tail(_ordered(plan, shuffle, seed, parallel_calls), plan.rows, global_batch_size, tail)
+    rows_of_share = len(range(share.worker, int(rows.cardinality()), share.workers))
+    if share.workers > 1:
+        rows = rows.shard(share.workers, share.worker)
 
     def finish(positions, features):
         batch = select(features, positions)
         return batch if map is None else map(*batch) if isinstance(batch, tuple) else map(batch)
 
-    batches = batches.map(finish, num_parallel_calls=parallel_calls)
+    all_full = rows_of_share % share.rows == 0
+    batches = _batches(rows, plan, share.rows, map_rows, finish, parallel_calls=parallel_calls, all_full=all_full)
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
     return batches.prefetch(_BATCHES_AHEAD).with_options(_options())
 
 
-def _ordered(plan: Plan, shuffle, seed):
-    buffer = _rows_in_buffer(plan, shuffle)
-    if buffer == 0:
+def _ordered(plan: Plan, shuffle, seed, parallel_calls):
+    """Returns the positions and records of a pass."""
+    buffered = not plan.has_large_records
+    if shuffle is False:
         cycle = min(len(plan.segments), _MOST_FILES_IN_TURN) if plan.in_turn else 1
-        return positioned_records(plan.paths, plan.compression, plan.segments, cycle=cycle, order_seed=None)
-    all_at_once = buffer >= plan.rows
+        return positioned_records(plan.paths, plan.compression, plan.segments, cycle=cycle, buffered=buffered)
+    # Large records are not kept in a buffer: their places are shuffled, and each is read where it is.
+    singles = plan.single_records() if plan.has_large_records else None
+    if singles is not None:
+        _LOGGER.info("Shuffling the places of %d rows: no raw records in memory.", plan.rows)
+        return positioned_records(
+            plan.paths,
+            plan.compression,
+            singles,
+            cycle=max(2, parallel_calls),
+            shuffle=(plan.rows if shuffle is True else shuffle, seed),
+            parallel_calls=parallel_calls,
+            buffered=False,
+        )
+    buffer = _rows_in_buffer(plan, shuffle)
+    mixed = buffer < plan.rows
     records = positioned_records(
         plan.paths,
         plan.compression,
         plan.segments,
-        cycle=1 if all_at_once else min(len(plan.segments), _FILES_MIXED),
-        order_seed=None if all_at_once else seed,
+        cycle=min(len(plan.segments), _FILES_MIXED) if mixed else 1,
+        shuffle=(len(plan.segments), seed) if mixed else None,
     )
     return records.shuffle(buffer, seed=seed)
 
 
 def _rows_in_buffer(plan, shuffle):
-    if shuffle is False:
-        return 0
     row_bytes = max(plan.record_bytes / plan.rows, 1)
-    buffer = min(plan.rows, int(_LARGEST_SHUFFLE_BYTES / row_bytes) or 1) if shuffle is True else shuffle
-    _LOGGER.info(
-        "Shuffling %d of %d rows at a time: %.1f MB of raw records in memory.",
-        min(buffer, plan.rows),
-        plan.rows,
-        min(buffer, plan.rows) * row_bytes / 1e6,
-    )
+    buffer = min(plan.rows, max(1, int(_LARGEST_SHUFFLE_BYTES / row_bytes)) if shuffle is True else shuffle)
+    size = buffer * row_bytes / 1e6
+    _LOGGER.info("Shuffling %d of %d rows at a time: %.1f MB of raw records in memory.", buffer, plan.rows, size)
     return buffer
 
 
@@ -169,25 +177,25 @@ def _with_tail(records, rows, batch, tail):
     return records
 
 
-def _batches(rows, plan: Plan, share: Share, map_rows, parallel_calls, *, all_full):
-    """Returns a dataset of the positions and the features of a batch."""
-    large = plan.record_bytes / plan.rows >= _LARGE_RECORD_BYTES
-    if not (large or map_rows or parsing.decodes_one_by_one(plan.schema)):
+def _batches(rows, plan: Plan, size, map_rows, finish, *, parallel_calls, all_full):
+    """Returns a dataset of what `finish` makes of the positions and the features of a batch."""
+    # Large records one by one: parsing several at once copies them once more.
+    if not (plan.has_large_records or map_rows or parsing.decodes_one_by_one(plan.schema)):
         parse = parsing.make_parser(plan.schema, plan.paths, plan.compression)
-        batches = rows.batch(share.rows, drop_remainder=all_full)
-        return batches.map(lambda positions, records: (positions, parse(positions, records)), parallel_calls)
+        batches = rows.batch(size, drop_remainder=all_full)
+        return batches.map(lambda positions, records: finish(positions, parse(positions, records)), parallel_calls)
     parse_row = parsing.make_row_parser(plan.schema, plan.paths, plan.compression)
 
     def prepare(position, record):
         row = parse_row(position, record)
         return position, map_rows(row) if map_rows else row
 
-    parsed = rows.map(prepare, num_parallel_calls=parallel_calls)
+    parsed = rows.map(prepare, parallel_calls)
     shapes = tf.nest.map_structure(lambda spec: spec.shape, parsed.element_spec[1])
     _check_shapes(shapes)
-    if all(shape.is_fully_defined() for shape in shapes.values()):
-        return parsed.batch(share.rows, drop_remainder=all_full)
-    return parsed.ragged_batch(share.rows, drop_remainder=all_full)
+    equal = all(shape.is_fully_defined() for shape in shapes.values())
+    batch = parsed.batch if equal else parsed.ragged_batch
+    return batch(size, drop_remainder=all_full).map(finish, parallel_calls)
 
 
 def _check_shapes(shapes):

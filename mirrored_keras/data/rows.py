@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Rows:
             self._take_arrays(_named(data))
         elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
             self._read = lambda: map(_named, data)
-            self.total = len(data) if hasattr(data, "__len__") else None
+            self.total = len(data) if isinstance(data, Sized) else None
         else:
             raise DataError(
                 message(

@@ -44,7 +44,8 @@ def raw_records(path: tf.Tensor, compression: tf.Tensor, segment: Segment, *, bu
         A dataset of serialized records.
     """
     if isinstance(segment.offset, int) and segment.offset <= 0:
-        return tf.data.TFRecordDataset(path, compression, buffer_bytes).skip(segment.first)
+        records = tf.data.TFRecordDataset(path, compression, buffer_bytes)
+        return records if isinstance(segment.first, int) and segment.first == 0 else records.skip(segment.first)
     # Public, but without a function of its own: reading from a byte on.
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=[path],
@@ -56,7 +57,14 @@ def raw_records(path: tf.Tensor, compression: tf.Tensor, segment: Segment, *, bu
 
 
 def positioned_records(
-    paths: list[str], compression: list[str], segments: list[Segment], *, cycle: int, order_seed: int | None
+    paths: list[str],
+    compression: list[str],
+    segments: list[Segment],
+    *,
+    cycle: int = 1,
+    shuffle: tuple[int, int] | None = None,
+    parallel_calls: int | None = None,
+    buffered: bool = True,
 ) -> tf.data.Dataset:
     """Returns the records of segments with their positions, in an order that is always the same.
 
@@ -65,24 +73,29 @@ def positioned_records(
         compression: Of each of them.
         segments: What is read.
         cycle: From how many segments records are taken in turn: 1 reads one behind the other.
-        order_seed: Seed of a new order of the segments in every pass. `None` keeps their order.
+        shuffle: Buffer and seed of a new order of the segments in every pass. `None` keeps their order.
+        parallel_calls: How many segments are read at once.
+        buffered: Whether more is read than a record at a time.
 
     Returns:
         A dataset of `(position, record)`. Records that cannot be read are `UNREADABLE`.
     """
-    buffer_bytes = max(_SMALLEST_BUFFER_BYTES, min(_BUFFER_BYTES, _ALL_BUFFERS_BYTES // cycle))
+    buffer_bytes = max(_SMALLEST_BUFFER_BYTES, min(_BUFFER_BYTES, _ALL_BUFFERS_BYTES // cycle)) if buffered else 0
+    # What is known of all segments is left out of the graph: every operation costs time for every record.
     by_offset = any(segment.offset > 0 for segment in segments)
+    whole = all(segment.first == 0 for segment in segments)
     columns = tuple(tf.constant(column, tf.int64) for column in zip(*segments, strict=True))
     order = tf.data.Dataset.from_tensor_slices(columns)
-    if order_seed is not None:
-        order = order.shuffle(len(segments), seed=order_seed)
+    if shuffle is not None:
+        order = order.shuffle(shuffle[0], seed=shuffle[1])
 
     def records_of(*numbers):
-        segment = Segment(*numbers) if by_offset else Segment(*numbers)._replace(offset=-1)
+        segment = Segment(*numbers)
+        segment = segment if by_offset else segment._replace(offset=-1)
+        segment = segment._replace(first=0) if whole else segment
         path = tf.gather(tf.constant(paths), segment.file)
-        records = raw_records(
-            path, tf.gather(tf.constant(compression), segment.file), segment, buffer_bytes=buffer_bytes
-        )
+        compressed = tf.gather(tf.constant(compression), segment.file)
+        records = raw_records(path, compressed, segment, buffer_bytes=buffer_bytes)
         # The reader's own error names no file, and it gives up the file: the parser says what was wrong where.
         unreadable = tf.data.Dataset.from_tensors(tf.constant(UNREADABLE)).repeat()
         records = records.ignore_errors(log_warning=True).concatenate(unreadable)
@@ -92,7 +105,7 @@ def positioned_records(
     if cycle == 1:
         records = order.flat_map(records_of)
     else:
-        records = order.interleave(records_of, cycle_length=cycle, block_length=1)
+        records = order.interleave(records_of, cycle, block_length=1, num_parallel_calls=parallel_calls)
     rows = sum(segment.rows for segment in segments)
     # Trainers need the number: with an unknown length Keras runs one step without data at the end of every epoch.
     return records.apply(tf.data.experimental.assert_cardinality(rows))
