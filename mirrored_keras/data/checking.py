@@ -135,25 +135,27 @@ def _bad_of(records, place, parse, file):
     try:
         parse(tf.range(start, start + len(records), dtype=tf.int64), tf.constant(records))
         return []
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, UnicodeDecodeError) as error:  # the second where TensorFlow quotes the bytes
         if len(records) == 1:
             return [BadRecord(file.path, first, reason_of(error))]
     half = len(records) // 2
     return _bad_of(records[:half], place, parse, file) + _bad_of(records[half:], (number, first + half), parse, file)
 
 
-def reason_of(error: tf.errors.OpError) -> str:
+def reason_of(error: Exception) -> str:
     """Returns what is wrong with a record, in one line.
 
     Args:
         error: What parsing it raised.
     """
-    text = str(error.message)
+    text = str(getattr(error, "message", error))
+    if "Could not parse example" in text or isinstance(error, UnicodeDecodeError):
+        return "the record is no serialized tf.train.Example"
     if "Received: " in text:
         return text.split("Received: ")[1].split(" What to do: ")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if line.startswith("Name: ")]
-    return (named or [line for line in lines if "Graph execution" not in line and "Detected at" not in line])[0]
+    return (named or [line for line in lines if not line.startswith(("Graph execution", "Detected at"))] or [text])[0]
 
 
 def _between(number, file, bad):

@@ -105,6 +105,18 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def remove_old(path: str) -> None:
+    """Removes a file of another file system: some of these keep the old bytes behind or before the new ones.
+
+    Args:
+        path: The file, or where none is yet.
+    """
+    import tensorflow as tf
+
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.remove(path)
+
+
 def write_index(folder: str, prefix: str, index: Index) -> None:
     """Writes an index, whole or not at all.
 
@@ -120,8 +132,7 @@ def write_index(folder: str, prefix: str, index: Index) -> None:
     if is_remote(path):
         import tensorflow as tf
 
-        if tf.io.gfile.exists(path):
-            tf.io.gfile.remove(path)  # some file systems write over the old bytes without cutting off the rest
+        remove_old(path)
         with tf.io.gfile.GFile(path, "w") as file:
             file.write(text)
     else:

@@ -65,7 +65,7 @@ def observe(files: list[RecordFile]) -> dict[str, Observed]:
         records = tf.data.TFRecordDataset(file.path, file.compression).ignore_errors()
         for number, record in enumerate(records.take(_RECORDS_READ - count).as_numpy_iterator()):
             count += 1
-            for name, feature in _features_of(record, file.path, number).items():
+            for name, feature in features_of(record, file.path, number).items():
                 observed.setdefault(name, Observed(name)).add(feature)
         if count >= _RECORDS_READ:
             break
@@ -144,7 +144,17 @@ def fitting(observed: Observed) -> list[Feature]:
     return [feature for *_, feature in sorted(ranked, key=lambda item: item[:2])]
 
 
-def _features_of(record, path, number):
+def features_of(record: bytes, path: str, number: int) -> Any:
+    """Returns the features of a record by name.
+
+    Args:
+        record: The record.
+        path: Its file, for messages.
+        number: Its number in the file.
+
+    Raises:
+        DataError: It is something else.
+    """
     try:
         return tf.train.Example.FromString(record).features.feature
     except Exception as error:  # protocol buffers have an error of their own for this, in a module of its own
@@ -219,7 +229,8 @@ def _unlikely(data, dtype):
 
     Numbers of data are rarely huge or tiny, and of several bytes the high ones differ from the low ones.
     """
-    values = np.frombuffer(data[: len(data) // 16 * 16], dtype).astype(np.float64)
+    with np.errstate(all="ignore"):
+        values = np.frombuffer(data[: len(data) // 16 * 16], dtype).astype(np.float64)
     if dtype == "uint8" or not len(values):
         return 0.2
     with np.errstate(all="ignore"):

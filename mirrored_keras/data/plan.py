@@ -87,6 +87,7 @@ def make_plan(files: Any, schema: Mapping[str, Feature] | None, *, errors: str) 
     scanned = [record_files.scan(path) for path in paths]
     if errors == "raise":
         refuse_damaged(scanned)
+        _refuse_other_messages(scanned)
     if schema is None:
         from mirrored_keras.data.inferring import infer_schema
 
@@ -140,6 +141,15 @@ def refuse_damaged(files: list[RecordFile]) -> None:
                     'a copy of the file; or errors="skip" to read the records that are whole',
                 )
             )
+
+
+def _refuse_other_messages(files):
+    """Looks at the first record of each file: TensorFlow's parser names neither file nor record for what it is not."""
+    from mirrored_keras.data.inferring import features_of
+
+    for file in files:
+        for record in tf.data.TFRecordDataset(file.path, file.compression).ignore_errors().take(min(file.rows, 1)):
+            features_of(record.numpy(), file.path, 0)
 
 
 def _plan_of_index(paths, path, index: Index, schema):

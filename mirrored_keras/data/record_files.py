@@ -9,6 +9,7 @@ import glob
 import mmap
 import os
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = _LENGTH.size + _CHECKSUM.size
 _FOOTER = _CHECKSUM.size
+_PIECE_BYTES = 1 << 22
 _POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
 
 
@@ -193,29 +195,46 @@ def masked_crc(data: bytes) -> int:
 
 
 def _count(path, compression):
+    """Counts the records of a file that must be read for that, piece by piece."""
+    file = RecordFile(path, compression, [], 0, 0)
+    held, skipped = bytearray(), 0  # what is not counted yet, and how much of a record is still to come
+    try:
+        for piece in _pieces(path, compression):
+            held += piece
+            position = 0
+            while len(held) - position >= _HEADER + skipped:
+                position += skipped
+                if not _is_header(held, position):
+                    file.problem = "the length of the record does not have its checksum (CRC)"
+                    return file
+                (length,) = _LENGTH.unpack_from(held, position)
+                position += _HEADER
+                skipped = length + _FOOTER
+                file.rows, file.record_bytes = file.rows + 1, file.record_bytes + length
+            used = min(len(held) - position, skipped)
+            skipped -= used
+            del held[: position + used]
+    except (EOFError, zlib.error) as error:
+        file.problem = f"the file is cut or damaged: {error}"
+    if skipped or held:
+        file.problem = file.problem or "the file is cut in the record"
+    return _without_last(file, skipped)
+
+
+def _without_last(file, missing):
+    # a record of which a part is missing has been counted
+    if file.problem and missing and file.rows:
+        file.rows -= 1
+    return file
+
+
+def _pieces(path, compression):
     import tensorflow as tf
 
-    # (rows, bytes); what cannot be read ends the count, and is named after it
-    start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-    records = tf.data.TFRecordDataset(path, compression)
-
-    def add(state, record):
-        return state[0] + 1, state[1] + tf.cast(tf.strings.length(record), tf.int64)
-
-    problem = ""
-    try:
-        rows, size = records.reduce(start, add)
-    except tf.errors.OpError as error:
-        rows, size = records.ignore_errors().reduce(start, add)
-        problem = f"the file is cut or damaged: {first_line(error)}"
-    return RecordFile(path, compression, [], int(rows), int(size), problem)
-
-
-def first_line(error: Any) -> str:
-    """Returns what an error of TensorFlow says, without the names of its operations.
-
-    Args:
-        error: The error.
-    """
-    text = str(error.message).split("}} ")[-1].split(" [Op:")[0]
-    return text.splitlines()[0]
+    bits = {"GZIP": 31, "ZLIB": 15}
+    with tf.io.gfile.GFile(path, "rb") as file:
+        inflate = zlib.decompressobj(bits[compression]) if compression else None
+        while piece := file.read(_PIECE_BYTES):
+            yield inflate.decompress(piece) if inflate else piece
+    if inflate and not inflate.eof:
+        raise EOFError("the compressed data do not come to an end")

@@ -63,7 +63,6 @@ def positioned_records(
     *,
     cycle: int = 1,
     shuffle: tuple[int, int] | None = None,
-    parallel_calls: int | None = None,
     buffered: bool = True,
 ) -> tf.data.Dataset:
     """Returns the records of segments with their positions, in an order that is always the same.
@@ -74,7 +73,6 @@ def positioned_records(
         segments: What is read.
         cycle: From how many segments records are taken in turn: 1 reads one behind the other.
         shuffle: Buffer and seed of a new order of the segments in every pass. `None` keeps their order.
-        parallel_calls: How many segments are read at once.
         buffered: Whether more is read than a record at a time.
 
     Returns:
@@ -84,6 +82,7 @@ def positioned_records(
     # What is known of all segments is left out of the graph: every operation costs time for every record.
     by_offset = any(segment.offset > 0 for segment in segments)
     whole = all(segment.first == 0 for segment in segments)
+    single = all(segment.rows == 1 for segment in segments)
     columns = tuple(tf.constant(column, tf.int64) for column in zip(*segments, strict=True))
     order = tf.data.Dataset.from_tensor_slices(columns)
     if shuffle is not None:
@@ -99,13 +98,12 @@ def positioned_records(
         # The reader's own error names no file, and it gives up the file: the parser says what was wrong where.
         unreadable = tf.data.Dataset.from_tensors(tf.constant(UNREADABLE)).repeat()
         records = records.ignore_errors(log_warning=True).concatenate(unreadable)
+        if single:
+            records = records.take(1)  # `zip` reads one record more than it needs
         start = segment.file * RECORDS + segment.first
         return tf.data.Dataset.zip((tf.data.Dataset.range(start, start + segment.rows), records))
 
-    if cycle == 1:
-        records = order.flat_map(records_of)
-    else:
-        records = order.interleave(records_of, cycle, block_length=1, num_parallel_calls=parallel_calls)
+    records = order.flat_map(records_of) if cycle == 1 else order.interleave(records_of, cycle, block_length=1)
     rows = sum(segment.rows for segment in segments)
     # Trainers need the number: with an unknown length Keras runs one step without data at the end of every epoch.
     return records.apply(tf.data.experimental.assert_cardinality(rows))

@@ -133,7 +133,10 @@ def _writers(paths, compression):
 
 
 def _enter(files, path):
-    return path if is_remote(path) else files.enter_context(written_atomically(path))
+    if is_remote(path):
+        indices.remove_old(path)
+        return path
+    return files.enter_context(written_atomically(path))
 
 
 def size_and_sha256(path: str) -> tuple[int, str]:
