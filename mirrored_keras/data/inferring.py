@@ -192,10 +192,8 @@ def _picture(values, encoding):
 
 def _tensor_spec(value):
     """Returns type and shape of a serialized tensor, or `None` if it is none."""
-    from tensorflow.core.framework import tensor_pb2
-
     try:
-        proto = tensor_pb2.TensorProto.FromString(value)
+        proto = type(tf.make_tensor_proto(0)).FromString(value)  # the class itself has no public name
         dtype = tf.dtypes.as_dtype(proto.dtype)
     except Exception:  # bytes that are no message, or of no type, raise several errors
         return None
