@@ -77,6 +77,7 @@ def make_plan(files: Any, schema: Mapping[str, Feature] | None, *, errors: str) 
     paths = record_files.find_files(files)
     if schema is not None:
         schema = check_schema(schema)
+    _refuse_several_sets(files, paths)
     found = indices.find_index(paths)
     if found and schema is None:
         schema = found[1].schema
@@ -141,6 +142,26 @@ def refuse_damaged(files: list[RecordFile]) -> None:
                     'a copy of the file; or errors="skip" to read the records that are whole',
                 )
             )
+
+
+def _refuse_several_sets(files, paths):
+    """Refuses a folder that holds, say, training and test data: that they are read together is hardly meant."""
+    if not isinstance(files, (str, os.PathLike)) or paths == [os.fspath(files)]:
+        return
+    folders = {(os.path.dirname(path), indices.prefix_of_shard(path)) for path in paths}
+    names = sorted(
+        prefix
+        for folder, prefix in folders
+        if prefix and tf.io.gfile.exists(os.path.join(folder, indices.index_name(prefix)))
+    )
+    if len(names) > 1:
+        raise DataError(
+            message(
+                "Of a folder with several data sets, one is read at a time.",
+                f"files={os.fspath(files)!r}, data sets={names}",
+                f'"{os.fspath(files)}/{names[0]}-*", or a list of files to read them together',
+            )
+        )
 
 
 def _refuse_other_messages(files):

@@ -15,6 +15,7 @@ import tensorflow as tf
 from mirrored_keras.data import parsing
 from mirrored_keras.data.arguments import check_arguments, share_of
 from mirrored_keras.data.features import Feature
+from mirrored_keras.data.index import is_remote
 from mirrored_keras.data.plan import Plan, make_plan
 from mirrored_keras.data.segments import positioned_records
 from mirrored_keras.data.selection import make_selector
@@ -102,7 +103,7 @@ def tfrecord_dataset(
     share = share_of(global_batch_size, shard, input_context)
     plan = make_plan(files, schema, errors=errors)
     select = make_selector(plan.schema, inputs, targets, sample_weight, pad=tail == "pad", mapped=map_rows is not None)
-    rows = _with_tail(_ordered(plan, shuffle, seed), plan.rows, global_batch_size, tail)
+    rows = _with_tail(_ordered(plan, shuffle, seed), plan, global_batch_size, tail)
     rows_of_share = len(range(share.worker, int(rows.cardinality()), share.workers))
     if share.workers > 1:
         rows = rows.shard(share.workers, share.worker)
@@ -139,11 +140,12 @@ def _ordered(plan: Plan, shuffle, seed):
         )
     buffer = _rows_in_buffer(plan, shuffle)
     mixed = buffer < plan.rows
+    side_by_side = min(len(plan.segments), _FILES_MIXED)
     records = positioned_records(
         plan.paths,
         plan.compression,
         plan.segments,
-        cycle=min(len(plan.segments), _FILES_MIXED) if mixed else 1,
+        cycle=side_by_side if mixed or any(map(is_remote, plan.paths)) else 1,
         shuffle=(len(plan.segments), seed) if mixed else None,
     )
     return records.shuffle(buffer, seed=seed)
@@ -157,21 +159,24 @@ def _rows_in_buffer(plan, shuffle):
     return buffer
 
 
-def _with_tail(records, rows, batch, tail):
+def _with_tail(records, plan: Plan, batch, tail):
     """Returns the rows of a pass; what fills them up has negative positions."""
     if tail == "drop":
-        if rows < batch:
+        if plan.rows < batch:
             raise DataError(
                 message(
                     "There must be rows for one batch where the rest is dropped.",
-                    f'rows={rows}, global_batch_size={batch}, tail="drop"',
+                    f'rows={plan.rows}, global_batch_size={batch}, tail="drop"',
                     'tail="keep", or a smaller batch',
                 )
             )
-        return records.take(rows - rows % batch)
-    missing = -rows % batch
+        return records.take(plan.rows - plan.rows % batch)
+    missing = -plan.rows % batch
     if tail == "pad" and missing:
-        filling = records.repeat().take(missing).map(lambda position, record: (-1 - position, record))
+        # copies of the first rows: what is computed from real rows is finite where the model is
+        first = positioned_records(plan.paths, plan.compression, plan.segments)
+        first = first if missing <= plan.rows else first.repeat()
+        filling = first.take(missing).map(lambda position, record: (-1 - position, record))
         return records.concatenate(filling)
     return records
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from mirrored_keras.data.index import is_remote
 from mirrored_keras.data.parsing import RECORDS, UNREADABLE
 
 # Large reads for a few files; together no more than this for many
@@ -96,14 +97,19 @@ def positioned_records(
         compressed = tf.gather(tf.constant(compression), segment.file)
         records = raw_records(path, compressed, segment, buffer_bytes=buffer_bytes)
         # The reader's own error names no file, and it gives up the file: the parser says what was wrong where.
-        unreadable = tf.data.Dataset.from_tensors(tf.constant(UNREADABLE)).repeat()
+        unreadable = tf.data.Dataset.range(segment.rows).map(lambda _: tf.constant(UNREADABLE))
         records = records.ignore_errors(log_warning=True).concatenate(unreadable)
         if single:
             records = records.take(1)  # `zip` reads one record more than it needs
         start = segment.file * RECORDS + segment.first
         return tf.data.Dataset.zip((tf.data.Dataset.range(start, start + segment.rows), records))
 
-    records = order.flat_map(records_of) if cycle == 1 else order.interleave(records_of, cycle, block_length=1)
+    if cycle == 1:
+        records = order.flat_map(records_of)
+    else:
+        # Waiting for a network is shared out to threads; for local files threads cost more than they gain.
+        parallel_calls = cycle if any(map(is_remote, paths)) else None
+        records = order.interleave(records_of, cycle, block_length=1, num_parallel_calls=parallel_calls)
     rows = sum(segment.rows for segment in segments)
     # Trainers need the number: with an unknown length Keras runs one step without data at the end of every epoch.
     return records.apply(tf.data.experimental.assert_cardinality(rows))

@@ -226,6 +226,18 @@ def test_files_must_be_those_of_the_index(tmp_path):
     assert "The index beside the shards must be one that `write_tfrecords` wrote." in refused(tmp_path)
 
 
+def test_data_sets_of_a_folder_are_not_mixed(tmp_path):
+    for prefix in ("train", "test"):
+        write_tfrecords({"label": np.arange(4)}, tmp_path, prefix=prefix, verbose=0)
+    assert refused(tmp_path, None) == (
+        "Of a folder with several data sets, one is read at a time.\n"
+        f"Received: files='{tmp_path}', data sets=['test', 'train']\n"
+        f'What to do: "{tmp_path}/test-*", or a list of files to read them together'
+    )
+    assert read(f"{tmp_path}/train-*", None) == [[0, 1, 2, 3]]
+    assert len(flat(read([f"{tmp_path}/train-*", f"{tmp_path}/test-*"], None))) == 8
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -49,9 +49,10 @@ def test_replicas_get_the_rows_of_the_global_batches(folder, make_strategy, repl
     assert sorted(flat(shares)) == list(range(ROWS))
 
 
-@pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("shuffle", SHUFFLES)
-@pytest.mark.parametrize("tail", ["keep", "drop", "pad"])
+@pytest.mark.parametrize(
+    ("workers", "shuffle", "tail"),
+    [(2, False, "keep"), (2, True, "pad"), (3, 7, "keep"), (3, True, "drop"), (3, False, "pad"), (2, 7, "drop")],
+)
 def test_shards_of_workers_make_up_the_global_batches(folder, workers, shuffle, tail):
     options = {"global_batch_size": 6, "shuffle": shuffle, "tail": tail}
     expected = labels(tfrecord_dataset(folder, **options))
@@ -80,9 +81,24 @@ def test_a_strategy_passes_its_context(folder, make_strategy):
     assert rows == [list(range(first, first + 4)) for first in range(0, ROWS, 4)]
 
 
-def test_rows_of_workers_are_shared_not_files(folder):
-    policy = tfrecord_dataset(folder, global_batch_size=8).options().experimental_distribute.auto_shard_policy
-    assert policy == tf.data.experimental.AutoShardPolicy.DATA
+@pytest.mark.parametrize("workers", [2, 3])
+def test_what_several_workers_make_of_it(folder, workers):
+    """What `MultiWorkerMirroredStrategy` does: it asks for the policy, and has TensorFlow rewrite the graph."""
+    shares = []
+    for worker in range(workers):
+        dataset = tfrecord_dataset(folder, global_batch_size=5, shuffle=True)
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        assert policy == tf.data.experimental.AutoShardPolicy.DATA
+        variant = tf.raw_ops.AutoShardDataset(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            num_workers=workers,
+            index=worker,
+            output_types=[tf.uint8, tf.int64],
+            output_shapes=[(None, 4, 5), (None,)],
+            auto_shard_policy=policy.value,
+        )
+        shares += labels(tf.data.experimental.from_variant(variant, dataset.element_spec))
+    assert sorted(flat(shares)) == list(range(ROWS))
 
 
 @pytest.mark.parametrize("shuffle", [True, 7])
