@@ -82,7 +82,8 @@ def _list(array, feature):
 
 def _as_array(value, feature, name, number):
     try:
-        array = np.asarray(value)
+        # NumPy's own strings lose the zero bytes at their end
+        array = np.asarray(value, object) if feature.dtype == "string" else np.asarray(value)
     except ValueError:  # NumPy refuses nested lists of different length
         raise _refused(name, number, "a list of lists of different length", feature) from None
     fits = len(array.shape) == len(feature.shape) and all(
@@ -91,8 +92,9 @@ def _as_array(value, feature, name, number):
     if not fits:
         raise _refused(name, number, f"an array of shape {array.shape}", feature)
     if feature.dtype == "string":
-        if not all(isinstance(text, (bytes, str)) for text in array.reshape(-1).tolist()):
-            raise _refused(name, number, f"{array.dtype.name}", feature)
+        others = [text for text in array.reshape(-1).tolist() if not isinstance(text, (bytes, str))]
+        if others:
+            raise _refused(name, number, type(others[0]).__name__, feature)
         return array
     wanted = tf.dtypes.as_dtype(feature.dtype).as_numpy_dtype
     if array.dtype == wanted or not array.size:

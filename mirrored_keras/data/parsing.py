@@ -128,7 +128,29 @@ def _from_list(values, feature, name, names):
     if feature.is_ragged:
         lengths = _multiples(values.row_lengths(), feature.inner_size, feature, name, names)
         values = _with_inner_shape(values.flat_values, lengths, feature)
-    return values if values.dtype.name == feature.dtype else tf.cast(values, feature.dtype)
+    if values.dtype.name == feature.dtype:
+        return values
+    return tf.cast(values if values.dtype.is_floating else _in_range(values, feature, name, names), feature.dtype)
+
+
+def _in_range(values, feature, name, names):
+    """Returns whole numbers that a cast does not change."""
+    wrong = tf.not_equal(tf.cast(tf.cast(values, feature.dtype), tf.int64), values)
+    text = message(
+        "Whole numbers must fit into the type that the schema says.",
+        f"{_HOLE}, feature={name}, where {feature.dtype} is expected",
+        f'Feature("int64", {feature.shape})',
+    )
+
+    def failure():
+        by_row = tf.reduce_any(wrong, axis=list(range(1, wrong.shape.rank))) if wrong.shape.rank > 1 else wrong
+        return _filled_in(text, names[tf.argmax(by_row)])
+
+    flat = wrong.flat_values if isinstance(wrong, tf.RaggedTensor) else wrong
+    holds = ~tf.reduce_any(flat)
+    if isinstance(values, tf.RaggedTensor):
+        return values.with_flat_values(_checked(values.flat_values, holds, failure))
+    return _checked(values, holds, failure)
 
 
 def _from_bytes(values, feature, name, names):

@@ -165,6 +165,9 @@ def test_bad_records_are_named_and_skipped(tmp_path):
             {"label": Feature("int64", (None, 2), "list")},
             "record 0, feature=label, length=1, where a multiple of 2 numbers is expected for int64 (None, 2)",
         ),
+        ({"label": Feature("bool")}, "record 1, feature=label, where bool is expected"),
+        ({"label": Feature("bool", (None,), "list")}, "record 1, feature=label, where bool is expected"),
+        ({"label": Feature("bool", (1,), "list")}, "record 1, feature=label, where bool is expected"),
         ({"image": Feature("uint8", (4, 5, 1), "png")}, "record 0, feature=image, which does not begin like png"),
     ],
 )

@@ -1,5 +1,6 @@
 """What is written comes back: random schemas, shapes, types, tails; every way of giving rows."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data.record_sets import ROWS, SCHEMA, flat, images, labels, write_plain
+from mirrored_keras import DistributedModel
 from mirrored_keras.data import Feature, tfrecord_dataset, write_tfrecords
 from mirrored_keras.data.features import ITEM_BYTES, STORED_AS
 
@@ -29,7 +31,7 @@ def values_of(feature, rows, generator):
     """Returns random rows of a feature."""
     shapes = [[generator.integers(0, 4) if n is None else n for n in feature.shape] for _ in range(rows)]
     if feature.dtype == "string":
-        return [np.array([f"ä{n}".encode() for n in range(int(np.prod(s)))], object).reshape(s) for s in shapes]
+        return [np.array([f"ä{n}\0".encode() for n in range(int(np.prod(s)))], object).reshape(s) for s in shapes]
     dtype = tf.dtypes.as_dtype(feature.dtype).as_numpy_dtype
     numbers = [generator.integers(0, 256, (*shape, 2)) for shape in shapes]
     if feature.dtype.startswith("complex"):
@@ -147,6 +149,33 @@ def test_pictures_of_different_size_are_made_equal_row_by_row(tmp_path):
     assert tuple(dataset.element_spec["image"].shape) == (3, 4, 4, 3)
     (batch,) = dataset
     np.testing.assert_allclose(batch["image"], 7, atol=1)
+
+
+def test_rows_of_a_ragged_dataset(tmp_path):
+    ragged = tf.ragged.constant([[1, 2], [], [3]], dtype=tf.int32)
+    data = tf.data.Dataset.from_tensor_slices({"ids": ragged, "name": tf.constant(["a", "b\0", "c"])})
+    index = write_tfrecords(data, tmp_path, verbose=0)
+    assert index.schema == {"ids": Feature("int32", (None,), "raw"), "name": Feature("string")}
+    (batch,) = tfrecord_dataset(tmp_path, global_batch_size=3)
+    assert batch["ids"].to_list() == [[1, 2], [], [3]]
+    assert batch["name"].numpy().tolist() == [b"a", b"b\0", b"c"]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_model_trains_on_ragged_features(tmp_path, make_strategy, replicas):
+    rows = [{"ids": np.arange(n % 4), "y": float(n)} for n in range(7)]
+    schema = {"ids": Feature("int64", (None,)), "y": Feature("float32")}
+    write_tfrecords(rows, tmp_path, schema=schema, verbose=0)
+    data = tfrecord_dataset(
+        tmp_path, global_batch_size=4, inputs="ids", targets="y", map=lambda ids, y: (ids.to_tensor(shape=(None, 3)), y)
+    )
+    with make_strategy(replicas).scope():
+        inputs = keras.Input((3,))
+        model = DistributedModel(inputs, keras.layers.Dense(1, kernel_initializer="ones")(inputs))
+        model.compile("sgd", "mse")
+    loss = model.evaluate(data, verbose=0)
+    sums = np.array([row["ids"].sum() for row in rows])
+    np.testing.assert_allclose(loss, np.mean((sums - np.arange(7)) ** 2), rtol=1e-6)
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
