@@ -174,6 +174,18 @@ def test_training_equals_training_from_arrays(tmp_path, make_strategy, tail):
     np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
+def test_shuffled_training_is_that_of_one_replica(folder, make_strategy):
+    def losses(replicas):
+        keras.utils.set_random_seed(3)
+        with make_strategy(replicas).scope():
+            model = make_model()
+        options = {"inputs": "image", "targets": "label", "map": lambda x, y: (x, y % 3)}
+        data = tfrecord_dataset(folder, global_batch_size=9, shuffle=True, seed=2, **options)
+        return model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
+
+    np.testing.assert_allclose(losses(1), losses(3), rtol=1e-6)
+
+
 def test_batch_sizes(make_strategy):
     strategy = make_strategy(3)
     assert global_batch_size(8, strategy) == 24
