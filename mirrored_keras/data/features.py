@@ -203,8 +203,8 @@ def _check_encoding(feature):
         raise DataError(
             message(
                 "The encoding of a feature must hold its type and shape without loss of digits: lists hold whole "
-                "numbers of up to 63 bits, numbers of up to 32 bits with a point, and strings; pictures are uint8, PNG also uint16, of "
-                "shape (height, width, channels).",
+                "numbers of up to 63 bits, numbers of up to 32 bits with a point, and strings; pictures are "
+                "uint8, PNG also uint16, of shape (height, width, channels).",
                 f"dtype={feature.dtype!r}, shape={feature.shape}, encoding={feature.encoding!r}",
                 f"one of {', '.join(ENCODINGS)}; Feature({feature.dtype!r}, {feature.shape}) chooses one",
             )
