@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from mirrored_keras.checkpoint.restoring import RestoreReport, load_weights
     from mirrored_keras.checkpoint.resume import Resume
     from mirrored_keras.checkpoint.saving import save_model, save_weights
-    from mirrored_keras.errors import BatchError, CheckpointError, CollectiveError, MirroredKerasError, SetupError
+    from mirrored_keras.errors import (
+        BatchError,
+        CheckpointError,
+        CollectiveError,
+        DataError,
+        MirroredKerasError,
+        SetupError,
+    )
     from mirrored_keras.gathering import gather_rows
     from mirrored_keras.global_batch import GlobalBatch
     from mirrored_keras.memory_fit import find_micro_batches
@@ -32,6 +39,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CollectiveError",
+    "DataError",
     "DistributedModel",
     "GlobalBatch",
     "GlobalBatchLoss",
@@ -54,7 +62,7 @@ __all__ = [
     "sync_batch_norm",
 ]
 
-_ERRORS = ("BatchError", "CheckpointError", "CollectiveError", "MirroredKerasError", "SetupError")
+_ERRORS = ("BatchError", "CheckpointError", "CollectiveError", "DataError", "MirroredKerasError", "SetupError")
 _MODULES = {
     "DistributedModel": "mirrored_keras.model",
     "GlobalBatch": "mirrored_keras.global_batch",

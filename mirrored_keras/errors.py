@@ -33,6 +33,13 @@ class CheckpointError(MirroredKerasError, ValueError):
     """
 
 
+class DataError(MirroredKerasError, ValueError):
+    """Files of data cannot be written or read as asked: damaged, foreign, or with other features than declared.
+
+    Who must act: whoever keeps the data. The message names the file, the record and the feature.
+    """
+
+
 def message(rule: str, received: str, fix: str) -> str:
     """Returns the one shape that all messages of this package have.
 

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 import mirrored_keras
-from mirrored_keras.cli import demo
+from mirrored_keras.cli import demo, inspect
 
 # A subcommand is a module with `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> exit code`.
-COMMANDS = {"demo": demo}
+COMMANDS = {"demo": demo, "inspect": inspect}
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -25,7 +25,9 @@ def run(*command):
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["demo", "--help"], ["demo", "--replicas", "0"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], [], ["demo", "--help"], ["demo", "--replicas", "0"], ["inspect", "--help"]]
+)
 def test_answers_without_importing_tensorflow(arguments):
     assert run("-c", IMPORTED, *arguments).stdout.splitlines()[-1] == "IMPORTED []"
 
