@@ -104,6 +104,7 @@ def arrays(file):
     found = {}
     with h5py.File(file) as opened:
         opened.visititems(lambda name, part: found.update({name: part[()]} if isinstance(part, h5py.Dataset) else {}))
+    found.pop("mirrored_keras/json", None)  # a text, in which the number of replicas stands
     return found
 
 
