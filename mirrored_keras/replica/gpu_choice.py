@@ -72,7 +72,7 @@ def without_blanks(visible_devices: str) -> str:
     return ",".join(part.strip() for part in visible_devices.split(","))
 
 
-def visible_gpus(environment: Mapping[str, str], installed: Sequence[Gpu] | None, seen: int) -> list[Gpu] | None:
+def visible_gpus(environment: Mapping[str, str], installed: Sequence[Gpu] | None) -> list[Gpu] | None:
     """Lists the GPUs that CUDA shows to this process, in the order in which TensorFlow numbers them.
 
     Like the driver, it stops at the first entry that is no GPU ("-1" hides what follows), and shows none where one
@@ -81,24 +81,20 @@ def visible_gpus(environment: Mapping[str, str], installed: Sequence[Gpu] | None
     Args:
         environment: `os.environ`, or what stands for it.
         installed: What `query_gpus` has found.
-        seen: How many physical GPUs TensorFlow lists.
 
     Returns:
-        One `Gpu` per GPU of TensorFlow; `None` if the two do not fit together, so that no number can be trusted.
+        One `Gpu` per GPU of TensorFlow; `None` if nobody knows them.
     """
     value = environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
-        gpus = list(installed) if installed is not None else [Gpu(index) for index in range(seen)]
-    else:
-        gpus = []
-        for entry in without_blanks(value).split(","):
-            gpu = _entry(entry, installed)
-            if gpu is None:
-                break
-            gpus.append(gpu)
-        if len(set(gpus)) != len(gpus):
-            gpus = []
-    return gpus if len(gpus) == seen else None
+        return None if installed is None else list(installed)
+    gpus = []
+    for entry in without_blanks(value).split(","):
+        gpu = _entry(entry, installed)
+        if gpu is None:
+            break
+        gpus.append(gpu)
+    return gpus if len(set(gpus)) == len(gpus) else []
 
 
 def _entry(entry, installed):
@@ -186,13 +182,11 @@ def mebibytes(amount: int | str) -> int:
     return -int(-float(found[1]) * _UNITS[found[2] or ""] // 2**20)
 
 
-def with_free_memory(
-    visible: Sequence[Gpu], candidates: Sequence[int], needed: int, *, held: Collection[int] = ()
-) -> list[int]:
+def with_free_memory(gpus: Sequence[Gpu], candidates: Sequence[int], needed: int, held: Collection[int]) -> list[int]:
     """Keeps the GPUs that have enough free memory, or of which nobody knows.
 
     Args:
-        visible: What `visible_gpus` returns.
+        gpus: What `visible_gpus` returns.
         candidates: Places in it.
         needed: MiB.
         held: Places of GPUs that this process has chosen before: what is taken there may be its own.
@@ -200,4 +194,52 @@ def with_free_memory(
     Returns:
         Those of `candidates`, in their order.
     """
-    return [i for i in candidates if i in held or (free := visible[i].free) is None or free >= needed]
+    return [i for i in candidates if i in held or (free := gpus[i].free) is None or free >= needed]
+
+
+def select(
+    devices: int | str | Sequence[int | str] | None,
+    gpus: Sequence[Gpu],
+    candidates: Sequence[int],
+    *,
+    needed: int = 0,
+    held: Collection[int] = (),
+) -> list[int]:
+    """Chooses GPUs.
+
+    Args:
+        devices: `None`: all candidates. "auto": those with enough free memory. A number: the first so many of them.
+            A list of physical ids and UUIDs: these, be they candidates or not.
+        gpus: What `visible_gpus` returns.
+        candidates: Places in it.
+        needed: MiB that each must have free.
+        held: Places of GPUs that this process has chosen before.
+
+    Returns:
+        Places in `gpus`, in the order of `devices`.
+
+    Raises:
+        SetupError: There are not as many, or not with as much memory.
+    """
+    if isinstance(devices, (list, tuple)):
+        candidates = positions_of(devices, gpus)
+    described = ", ".join(str(gpus[i]) for i in candidates)
+    least = devices if isinstance(devices, int) else 1 if devices == "auto" else len(candidates)
+    if least > len(candidates):
+        raise SetupError(
+            message(
+                f"There are only {len(candidates)} GPUs; every replica needs one of its own.",
+                f"devices={devices!r}, GPUs: {described}",
+                f"mirrored_strategy({len(candidates)}), or CUDA_VISIBLE_DEVICES=-1 for CPU replicas",
+            )
+        )
+    enough = with_free_memory(gpus, candidates, needed, held)
+    if len(enough) < least:
+        raise SetupError(
+            message(
+                f"Every replica needs a GPU with {needed} MiB of free memory; there are: {described}.",
+                f"devices={devices!r}",
+                "nvidia-smi   # shows who uses them; or a smaller min_free_memory",
+            )
+        )
+    return enough[:devices] if isinstance(devices, int) else enough

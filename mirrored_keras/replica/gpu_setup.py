@@ -8,9 +8,10 @@ import tensorflow as tf
 from mirrored_keras.errors import SetupError, message
 from mirrored_keras.replica import gpu_choice
 
-# Names of the physical GPUs that calls in this process have chosen: a later call may use a part of them, and finds
-# its own memory taken there.
+# What calls in this process have chosen: a later call may use a part of it, and finds its own memory taken there.
 _CHOSEN: set[str] = set()
+# The GPUs that they have hidden from CUDA.
+_HIDDEN: list[gpu_choice.Gpu] = []
 
 
 def choose(
@@ -30,43 +31,76 @@ def choose(
     Raises:
         SetupError: A GPU is not there or has too little memory, or TensorFlow has started and sees others.
     """
-    value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if value is not None and value != gpu_choice.without_blanks(value):
-        # CUDA reads the variable when TensorFlow first lists its devices, below
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu_choice.without_blanks(value)
     if devices is None and min_free_memory is not None:
         devices = "auto"
     if min_free_memory is None and devices == "auto":
         min_free_memory = gpu_choice.DEFAULT_FREE_MEMORY
     needed = 0 if min_free_memory is None else gpu_choice.mebibytes(min_free_memory)
+    installed = gpu_choice.query_gpus()
+    _hide_from_cuda(devices, installed, needed)
     physical = tf.config.list_physical_devices("GPU")
-    named = isinstance(devices, (list, tuple))
     shown = tf.config.get_visible_devices("GPU")
     candidates = [i for i, gpu in enumerate(physical) if gpu in shown]
-    if not candidates and not named:
+    if not candidates and not isinstance(devices, (list, tuple)):
+        if installed and not physical and gpu_choice.visible_gpus(os.environ, installed):
+            tf.get_logger().warning("nvidia-smi sees %d GPUs, and TensorFlow none: the CPU trains.", len(installed))
         return []
-    gpus = _facts(len(physical), named, devices, needed)
-    if named:
-        candidates = gpu_choice.positions_of(devices, gpus)  # type: ignore[arg-type]  # narrowed by `named`
-    elif isinstance(devices, int) and devices > len(candidates):
-        raise SetupError(
-            message(
-                f"There are only {len(candidates)} GPUs; every replica needs one of its own.",
-                f"devices={devices!r}, GPUs: {', '.join(str(gpus[i]) for i in candidates)}",
-                f"mirrored_strategy({len(candidates)}), or CUDA_VISIBLE_DEVICES=-1 for CPU replicas",
-            )
-        )
-    if needed:
-        candidates = _enough(candidates, gpus, physical, needed, devices)
-    if isinstance(devices, int):
-        candidates = candidates[:devices]
-    names = _show([physical[i] for i in candidates], [gpus[i] for i in candidates], devices)
+    gpus = _facts(len(physical), installed, devices, needed)
+    held = [i for i, gpu in enumerate(physical) if gpu.name in _CHOSEN]
+    if needed and not held and _has_started():
+        enough = gpu_choice.with_free_memory(gpus, candidates, needed, held)
+        if len(enough) < len(candidates) and len(candidates) > 1:
+            # what is taken may be this process' own: TensorFlow takes nearly all memory of every GPU that it sees
+            raise _started_error(devices, [gpus[i] for i in enough])
+        held = candidates
+    try:
+        chosen = gpu_choice.select(devices, gpus, candidates, needed=needed, held=held)
+    except SetupError as error:
+        hidden = isinstance(devices, (list, tuple)) and not _find(devices, gpus) and _find(devices, [*gpus, *_HIDDEN])
+        if hidden:
+            raise _started_error(devices, hidden) from error  # an earlier call chose others
+        raise
+    names = _show([physical[i] for i in chosen], [gpus[i] for i in chosen], devices)
     grow(memory_growth)
-    if len(physical) > len(candidates) or os.environ.get("CUDA_VISIBLE_DEVICES") is not None or named:
-        mapping = ", ".join(f"{gpus[i]} is {name}" for i, name in zip(candidates, names, strict=True))
-        # TensorFlow's own logger, next to its line on the strategy, is shown unless the user has turned it down
-        tf.get_logger().info("Physical GPUs under TensorFlow's names: %s", mapping)
+    mapping = ", ".join(f"{gpus[i]} is {name}" for i, name in zip(chosen, names, strict=True))
+    # TensorFlow's own logger, as for its line on the strategy: it is shown unless the user has turned it down
+    tf.get_logger().info("Physical GPUs under TensorFlow's names: %s", mapping)
     return names
+
+
+def _find(devices, gpus):
+    try:
+        return [gpus[i] for i in gpu_choice.positions_of(devices, gpus)]
+    except SetupError:
+        return []
+
+
+def _hide_from_cuda(devices, installed, needed):
+    """Narrows `CUDA_VISIBLE_DEVICES`, which CUDA reads when TensorFlow first lists its devices.
+
+    What TensorFlow merely does not show, CUDA still sees, and some of its versions (and other libraries) open a
+    context of 100 to 500 MB on each GPU that CUDA sees.
+    """
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is not None:
+        value = os.environ["CUDA_VISIBLE_DEVICES"] = gpu_choice.without_blanks(value)
+    gpus = gpu_choice.visible_gpus(os.environ, installed)
+    if not gpus or _CHOSEN:
+        return
+    try:
+        chosen = gpu_choice.select(devices, gpus, range(len(gpus)), needed=needed)
+    except SetupError:
+        return  # said later, when it is known what TensorFlow sees
+    if len(chosen) == len(gpus):
+        return
+    # UUIDs mean the same in whatever order CUDA numbers
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[i].uuid or gpus[i].cuda_name for i in sorted(chosen))
+    if len(tf.config.list_physical_devices("GPU")) == len(chosen):
+        _HIDDEN.extend(gpu for i, gpu in enumerate(gpus) if i not in chosen)
+    elif value is None:  # CUDA had read the variable before: it has to say what CUDA shows
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = value
 
 
 def hide_all() -> None:
@@ -77,22 +111,24 @@ def hide_all() -> None:
         tf.get_logger().info("TensorFlow has started with its GPUs, and keeps them beside the CPU replicas.")
 
 
-def _facts(count, named, devices, needed):
-    installed = gpu_choice.query_gpus() if count else None
+def _facts(count, installed, devices, needed):
     if installed is None and count and needed:
         tf.get_logger().info("nvidia-smi does not answer, so that all GPUs count as free.")
-    gpus = gpu_choice.visible_gpus(os.environ, installed, count) if count else []
-    if gpus is not None:
-        totals = {gpu.total for gpu in gpus}
-        if len(totals) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+    gpus = gpu_choice.visible_gpus(os.environ, installed)
+    if gpus is None:
+        gpus = [gpu_choice.Gpu(index) for index in range(count)]
+    if not count:
+        return []
+    if len(gpus) == count:
+        if len({gpu.total for gpu in gpus}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
             tf.get_logger().warning(
                 "The GPUs are unlike, and CUDA may number the fastest first, others than nvidia-smi: set "
                 "CUDA_DEVICE_ORDER=PCI_BUS_ID before Python starts."
             )
         return gpus
-    listed = "no answer" if installed is None else ", ".join(map(str, installed))
-    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named:
+    if isinstance(devices, (list, tuple)):
+        listed = "no answer" if installed is None else ", ".join(map(str, installed))
+        variable = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise SetupError(
             message(
                 "Physical ids and UUIDs need a TensorFlow that sees the GPUs which `CUDA_VISIBLE_DEVICES` and "
@@ -106,29 +142,6 @@ def _facts(count, named, devices, needed):
     if needed:
         tf.get_logger().warning("nvidia-smi and TensorFlow see other GPUs: all of TensorFlow's count as free.")
     return [gpu_choice.Gpu(uuid=f"TensorFlow's GPU {i}") for i in range(count)]
-
-
-def _enough(candidates, gpus, physical, needed, devices):
-    held = [i for i, gpu in enumerate(physical) if gpu.name in _CHOSEN]
-    enough = gpu_choice.with_free_memory(gpus, candidates, needed, held=held)
-    wanted = {"auto": 1}.get(devices, devices) if isinstance(devices, (int, str)) else len(candidates)
-    if len(enough) == len(candidates):
-        return enough
-    if _has_started() and not held:
-        # what is taken may be this process' own: TensorFlow takes nearly all memory of every GPU that it sees
-        if len(candidates) == 1:
-            return candidates
-        raise _started_error(devices, [gpus[i] for i in enough])
-    if len(enough) < wanted:
-        raise SetupError(
-            message(
-                f"Every replica needs a GPU with {needed} MiB of free memory; there are: "
-                f"{', '.join(str(gpus[i]) for i in candidates)}.",
-                f"devices={devices!r}",
-                "nvidia-smi   # shows who uses them; or a smaller min_free_memory",
-            )
-        )
-    return enough
 
 
 def _has_started():

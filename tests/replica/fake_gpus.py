@@ -11,18 +11,21 @@ class PhysicalDevice(NamedTuple):
 
 
 class FakeTensorFlow:
-    """`tf.config` with TensorFlow's rules: after `start()`, visibility and growth cannot change."""
+    """`tf.config` with TensorFlow's rules: it lists GPUs once; after `start()`, visibility and growth cannot change.
 
-    def __init__(self, gpus, cpus=1):
-        self.gpus = [PhysicalDevice(f"/physical_device:GPU:{i}") for i in range(gpus)]
-        self.visible = list(self.gpus)
+    Args:
+        shown: A function that returns the GPUs which CUDA would show now, as `gpu_choice.Gpu`.
+    """
+
+    def __init__(self, shown):
+        self.shown = shown
+        self.facts = None
         self.growth = {}
         self.limits = {}
         self.started = False
-        self.logical_cpus = cpus
         self.config = types.SimpleNamespace(
-            list_physical_devices=lambda kind: list(self.gpus) if kind == "GPU" else [PhysicalDevice("CPU", "CPU")],
-            get_visible_devices=lambda kind: list(self.visible),
+            list_physical_devices=self.list,
+            get_visible_devices=lambda kind: [gpu for gpu in self.list(kind) if gpu in self.visible],
             set_visible_devices=self._set_visible,
             get_logical_device_configuration=lambda device: self.limits.get(device.name),
             set_logical_device_configuration=self._set_logical,
@@ -35,15 +38,28 @@ class FakeTensorFlow:
         )
         self.distribute = types.SimpleNamespace(MirroredStrategy=self._strategy)
 
+    def list(self, kind="GPU"):
+        """Lists devices; the first time, CUDA reads its variable."""
+        if self.facts is None:
+            self.facts = self.shown()
+            self.gpus = [PhysicalDevice(f"/physical_device:GPU:{i}") for i in range(len(self.facts))]
+            self.visible = list(self.gpus)
+        return list(self.gpus) if kind == "GPU" else [PhysicalDevice("CPU", "CPU")]
+
     def start(self):
+        self.list()
         self.started = True
 
     def get_logger(self):
         return logging.getLogger("fake_tensorflow")
 
+    def seen(self):
+        """Returns the physical ids of the GPUs that CUDA shows."""
+        return [fact.index for fact in self.facts]
+
     def touched(self):
-        """Returns the GPUs on which memory is taken, by TensorFlow's physical number."""
-        return [int(gpu.name[-1]) for gpu in self.gpus if gpu in self.visible] if self.started else []
+        """Returns the physical ids of the GPUs on which TensorFlow takes memory."""
+        return [f.index for f, gpu in zip(self.facts, self.gpus, strict=True) if gpu in self.visible and self.started]
 
     def _strategy(self, names, cross_device_ops=None):
         self.start()
@@ -52,6 +68,7 @@ class FakeTensorFlow:
 
     def _set_visible(self, devices, kind):
         assert kind == "GPU"
+        self.list()
         self._change(devices != self.visible, "Visible devices")
         self.visible = list(devices)
 
