@@ -1,5 +1,6 @@
 """Makes TensorFlow see the chosen GPUs and no other, before it starts and takes memory on each of them."""
 
+import logging
 import os
 from collections.abc import Sequence
 
@@ -63,8 +64,11 @@ def choose(
     names = _show([physical[i] for i in chosen], [gpus[i] for i in chosen], devices)
     grow(memory_growth)
     mapping = ", ".join(f"{gpus[i]} is {name}" for i, name in zip(chosen, names, strict=True))
-    # TensorFlow's own logger, as for its line on the strategy: it is shown unless the user has turned it down
-    tf.get_logger().info("Physical GPUs under TensorFlow's names: %s", mapping)
+    same = all(f"GPU:{gpus[i].index}" == name for i, name in zip(chosen, names, strict=True))
+    # a warning is shown outside notebooks too, and who has two numbers for one GPU is to see both
+    tf.get_logger().log(
+        logging.INFO if same else logging.WARNING, "Physical GPUs under TensorFlow's names: %s", mapping
+    )
     return names
 
 
@@ -113,7 +117,7 @@ def hide_all() -> None:
 
 def _facts(count, installed, devices, needed):
     if installed is None and count and needed:
-        tf.get_logger().info("nvidia-smi does not answer, so that all GPUs count as free.")
+        tf.get_logger().warning("nvidia-smi does not answer, so that all GPUs count as free.")
     gpus = gpu_choice.visible_gpus(os.environ, installed)
     if gpus is None:
         gpus = [gpu_choice.Gpu(index) for index in range(count)]

@@ -81,6 +81,14 @@ def test_physical_ids_after_visible_devices(machine, caplog):
     assert "GPU 5 (24111 MiB free) is GPU:0, GPU 6 (24000 MiB free) is GPU:1" in caplog.text
 
 
+@pytest.mark.parametrize(("wanted", "level"), [([0, 1], "INFO"), ([1], "WARNING"), (None, "INFO")])
+def test_two_numbers_for_one_gpu_are_shown(machine, caplog, wanted, level):
+    machine([20000, 20000])
+    mirrored_strategy(wanted)
+    (record,) = caplog.records
+    assert record.levelname == level and "under TensorFlow's names: GPU" in record.getMessage()
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_one_of_two_visible_ids_in_another_order(machine, caplog, listed):
     fake = machine([20000] * 8, visible="6,5", listed=listed)
