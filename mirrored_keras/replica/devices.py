@@ -1,24 +1,42 @@
 """Which devices train: one call from a number, a list or "auto" to a strategy."""
 
+import numbers
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from mirrored_keras.errors import SetupError, message
+from mirrored_keras.replica import gpu_choice, gpu_setup
 
 Devices = int | str | Sequence[str | int] | None
 
 
 def mirrored_strategy(
-    devices: Devices = None, *, cross_device_ops: tf.distribute.CrossDeviceOps | None = None
+    devices: Devices = None,
+    *,
+    min_free_memory: int | str | None = None,
+    memory_growth: bool | None = None,
+    cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
 ) -> tf.distribute.MirroredStrategy:
     """Makes a `tf.distribute.MirroredStrategy` over the devices that are meant.
 
+    Called before TensorFlow's first operation, it hides the GPUs that were not chosen, so that no memory is taken on
+    them, and lets the chosen ones take memory as they need it. Inside the process, the chosen GPUs are "GPU:0",
+    "GPU:1", ... by physical id; the mapping is logged.
+
     Args:
-        devices: `None` or "auto": every GPU, or one CPU replica where there is no GPU. A number R: the
-            first R GPUs, or, on a machine without any, R CPU replicas, which are made here if
-            TensorFlow has not started yet. A list: device names like "GPU:1" and "CPU:0", or GPU numbers.
+        devices: `None`: every GPU, or one CPU replica where there is no GPU. "auto": every GPU with enough free
+            memory, or one CPU replica. A number R: the first R GPUs, or, on a machine without any, R CPU replicas,
+            which are made here if TensorFlow has not started yet. A list of numbers and UUIDs: physical ids, as
+            `nvidia-smi` shows them whatever `CUDA_VISIBLE_DEVICES` is, and UUIDs like "GPU-8932f937" or their first
+            characters. A list of names: TensorFlow's own, like "GPU:1", which hide nothing; with "CPU:0", "CPU:1"
+            alone, the GPUs are hidden and the CPU devices made.
+        min_free_memory: What every chosen GPU must have free: "2GB", or a number of MiB. "auto" and numbers pass over
+            GPUs with less. `None` is 2 GB for "auto", and nothing otherwise.
+        memory_growth: Whether GPUs take memory as they need it, instead of all at once. `None` turns it on if
+            TensorFlow has not started yet and no memory limit was set.
         cross_device_ops: The engine that sums over replicas; `None` takes TensorFlow's default. The
             default works with one group of devices per process;
             `tf.distribute.ReductionToOneDevice()` has no such limit.
@@ -27,8 +45,8 @@ def mirrored_strategy(
         The strategy. Models are made inside its `scope()`.
 
     Raises:
-        SetupError: There are not as many devices, a name is unknown, or TensorFlow has started already
-            with fewer CPU devices.
+        SetupError: There are not as many devices, one is unknown or has too little memory, or TensorFlow has started
+            already with fewer CPU devices or with other GPUs.
 
     Example:
         >>> from mirrored_keras import mirrored_strategy
@@ -36,44 +54,28 @@ def mirrored_strategy(
         >>> strategy.num_replicas_in_sync
         1
     """
+    if min_free_memory is not None:
+        gpu_choice.mebibytes(min_free_memory)
+    options: dict[str, Any] = {"min_free_memory": min_free_memory, "memory_growth": memory_growth}
     if devices is None or devices == "auto":
-        gpus = tf.config.get_visible_devices("GPU")
-        names = [f"GPU:{i}" for i in range(len(gpus))] or ["CPU:0"]
-    elif isinstance(devices, int) and not isinstance(devices, bool):
-        names = _first(devices)
+        names = gpu_setup.choose(devices, **options) or ["CPU:0"]
+    elif isinstance(devices, numbers.Integral) and not isinstance(devices, bool):
+        names = _first(int(devices), options)
     elif isinstance(devices, (list, tuple)) and devices:
-        names = _named(devices)
+        names = _listed(devices, options)
     else:
         raise SetupError(_message(devices, '`devices` is a number of replicas, a list of devices, "auto" or None.'))
     return tf.distribute.MirroredStrategy(names, cross_device_ops=cross_device_ops)
 
 
-def _first(count):
+def _first(count, options):
     if count < 1:
         raise SetupError(_message(count, "`devices` must be a positive number of replicas."))
-    gpus = len(tf.config.get_visible_devices("GPU"))
-    if not gpus:
-        _have_cpu_devices(count)
-        return [f"CPU:{i}" for i in range(count)]
-    if count > gpus:
-        raise SetupError(_message(count, f"There are only {gpus} GPUs; every replica needs one of its own."))
-    return [f"GPU:{i}" for i in range(count)]
-
-
-def _have_cpu_devices(count):
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    configured = tf.config.get_logical_device_configuration(cpu)
-    if configured is not None and len(configured) >= count:
-        return
-    try:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-        # blocking collectives hold a thread each, so that a pool of one thread per core can starve
-        threads = tf.config.threading.get_inter_op_parallelism_threads()
-        tf.config.threading.set_inter_op_parallelism_threads(max(threads, 4 * count))
-    except RuntimeError as error:
+    names = gpu_setup.choose(count, **options)
+    if names:
+        return names
+    if not _have_cpu_devices(count):
         present = len(tf.config.list_logical_devices("CPU"))
-        if present >= count:
-            return
         raise SetupError(
             message(
                 f"{count} CPU replicas need {count} logical CPU devices, and TensorFlow has started with {present}; "
@@ -81,19 +83,55 @@ def _have_cpu_devices(count):
                 f"devices={count}",
                 f"strategy = mirrored_strategy({count})   # before any tensor, layer or dataset is made",
             )
-        ) from error
+        )
+    return [f"CPU:{i}" for i in range(count)]
 
 
-def _named(devices):
-    names = [f"GPU:{device}" if isinstance(device, int) else str(device) for device in devices]
+def _have_cpu_devices(count):
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    configured = tf.config.get_logical_device_configuration(cpu)
+    if configured is not None and len(configured) >= count:
+        return True
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+        # blocking collectives hold a thread each, so that a pool of one thread per core can starve
+        threads = tf.config.threading.get_inter_op_parallelism_threads()
+        tf.config.threading.set_inter_op_parallelism_threads(max(threads, 4 * count))
+    except RuntimeError:
+        return len(tf.config.list_logical_devices("CPU")) >= count
+    return True
+
+
+def _listed(devices, options):
+    numbered = [isinstance(device, numbers.Integral) or gpu_choice.is_uuid(device) for device in devices]
+    wrong_type = [d for d in devices if isinstance(d, bool) or not isinstance(d, (str, numbers.Integral))]
+    if wrong_type or any(numbered) != all(numbered):
+        rule = "A list of devices has physical ids and UUIDs of GPUs, or names of TensorFlow, not both."
+        raise SetupError(_message(list(devices), rule))
+    if all(numbered):
+        ids = [device if isinstance(device, str) else int(device) for device in devices]
+        return gpu_setup.choose(ids, **options)
+    if options["min_free_memory"] is not None:
+        rule = '`min_free_memory` chooses among GPUs by physical id or UUID, by number or "auto", not by name.'
+        raise SetupError(_message(list(devices), rule))
+    return _named(devices, options["memory_growth"])
+
+
+def _named(devices, memory_growth):
+    short = [name.upper().removeprefix("/").removeprefix("DEVICE:") for name in devices]
+    cpus = [int(name[4:]) for name in short if name.startswith("CPU:") and name[4:].isdigit()]
+    if len(cpus) == len(short):
+        gpu_setup.hide_all()
+        _have_cpu_devices(max(cpus) + 1)
+    else:
+        gpu_setup.grow(memory_growth)
     known = tf.config.list_logical_devices()
     by_name = {f"{d.device_type}:{d.name.rsplit(':', 1)[1]}" for d in known}
-    short = [name.upper().removeprefix("/").removeprefix("DEVICE:") for name in names]
-    missing = [name for name, key in zip(names, short, strict=True) if key not in by_name and "/JOB:" not in key]
+    missing = [name for name, key in zip(devices, short, strict=True) if key not in by_name and "/JOB:" not in key]
     if missing or len(set(short)) != len(short):
         rule = f"Every device must exist and be named once; unknown: {missing}, there are: {sorted(by_name)}."
         raise SetupError(_message(list(devices), rule))
-    return names
+    return list(devices)
 
 
 def _message(devices, rule):

@@ -38,6 +38,7 @@ def test_no_replica(devices):
 
 @needs_no_gpu
 def test_more_replicas_than_devices():
+    tf.zeros(1)  # TensorFlow starts
     assert text_of(lambda: mirrored_strategy(99)) == (
         "99 CPU replicas need 99 logical CPU devices, and TensorFlow has started with 8; they can only be made before "
         "its first operation.\n"
@@ -47,11 +48,43 @@ def test_more_replicas_than_devices():
 
 
 @needs_no_gpu
-@pytest.mark.parametrize("devices", [["GPU:7"], [3]])
-def test_unknown_device(devices):
-    text = text_of(lambda: mirrored_strategy(devices))
-    assert text.startswith("Every device must exist and be named once; unknown: ['GPU:")
-    assert f"Received: devices={devices}\n" in text
+def test_unknown_device():
+    text = text_of(lambda: mirrored_strategy(["GPU:7"]))
+    assert text.startswith("Every device must exist and be named once; unknown: ['GPU:7'], there are: ['CPU:0'")
+    assert "Received: devices=['GPU:7']\n" in text
+
+
+@needs_no_gpu
+def test_physical_id_without_any_gpu():
+    assert text_of(lambda: mirrored_strategy([3])) == (
+        "GPUs are chosen by physical id or UUID, each of them once, among those that `CUDA_VISIBLE_DEVICES` lets "
+        "through; these are: none.\n"
+        "Received: devices=[3], not found or not unique: [3]\n"
+        "What to do: mirrored_strategy(2)   # CPU replicas, without any GPU"
+    )
+
+
+@pytest.mark.parametrize("devices", [[0, "GPU:1"], ["GPU-8932f937", "CPU:0"], [True], [1.0]])
+def test_lists_of_two_kinds(devices):
+    assert text_of(lambda: mirrored_strategy(devices)) == (
+        "A list of devices has physical ids and UUIDs of GPUs, or names of TensorFlow, not both.\n"
+        f"Received: devices={devices!r}\n{WAYS}"
+    )
+
+
+@pytest.mark.parametrize("amount", ["much", "2TB", -1, 1.5, True, "2KB"])
+def test_amounts_of_memory(amount):
+    assert text_of(lambda: mirrored_strategy(1, min_free_memory=amount)) == (
+        "`min_free_memory` is a number of MiB, or text with a unit: MB, MiB, GB or GiB.\n"
+        f"Received: min_free_memory={amount!r}\n"
+        'What to do: mirrored_strategy("auto", min_free_memory="2GB")'
+    )
+
+
+def test_memory_of_named_devices():
+    assert "not by name.\nReceived: devices=['CPU:0']" in text_of(
+        lambda: mirrored_strategy(["CPU:0"], min_free_memory="1GB")
+    )
 
 
 def test_device_named_twice():
