@@ -7,6 +7,7 @@ costs; plain Keras does not wait.
 """
 
 import argparse
+import gc
 import os
 import pathlib
 import statistics
@@ -38,6 +39,7 @@ def make_model(megabytes):
 
 
 def seconds(function, *arguments):
+    gc.collect()  # models of the rounds before hold their arrays in cycles
     os.sync()  # nothing of the writer before is still on its way to the disk
     start = time.perf_counter()
     function(*arguments)
