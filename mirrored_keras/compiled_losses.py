@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from mirrored_keras.gathering import check_all_rows_are_there
 from mirrored_keras.global_batch import GlobalBatch
-from mirrored_keras.loss_terms import check_targets, term_of
+from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import private
 from mirrored_keras.step import scale
 from mirrored_keras.whole_batch_loss import name_of_a_loss_over_rows, warn_of_a_loss_over_rows
@@ -165,7 +165,6 @@ class _RecordedLoss:
             value = self.loss(y_true, y_pred, sample_weight)
             self._local.records.append(_Record(value, self.weight))
             return value
-        check_targets(self.loss, y_true, y_pred)
         if batch.is_piece and name_of_a_loss_over_rows(self.loss):
             check_all_rows_are_there(self.name)
         term = term_of(self.loss, y_true, y_pred, sample_weight, rows=batch.rows, has_rows=batch.has_rows)

@@ -1,5 +1,6 @@
 """One Keras loss object as a numerator and a denominator on this replica."""
 
+import weakref
 from typing import Any
 
 import keras
@@ -9,6 +10,7 @@ from mirrored_keras.errors import BatchError, message
 from mirrored_keras.replica import private
 from mirrored_keras.step.terms import Term, loss_term, match_rank
 
+_TRIED: weakref.WeakKeyDictionary[keras.losses.Loss, set[str]] = weakref.WeakKeyDictionary()
 _ROWS_TO_TRY = 7919  # a prime: hardly a number of columns
 
 
@@ -36,7 +38,7 @@ def term_of(
         The `Term`; zeros for B = 0.
 
     Raises:
-        BatchError: The weights do not fit the shape of the losses.
+        BatchError: The weights do not fit the shape of the losses, or the targets fit the predictions by chance only.
     """
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         value = tf.convert_to_tensor(loss(y_true, y_pred, sample_weight))
@@ -44,6 +46,7 @@ def term_of(
     mask = private.get_keras_mask(y_pred)
     y_pred = keras.tree.map_structure(lambda part: _tensor(part, loss), y_pred)
     y_true = keras.tree.map_structure(lambda part: _tensor(part, loss), y_true)
+    _check_targets(loss, y_true, y_pred)
     values = loss.call(y_true, y_pred)
     mask = _both(mask, private.get_keras_mask(values))
     values, sample_weight = _tensor(values, loss), _tensor(sample_weight, loss)
@@ -59,14 +62,14 @@ def term_of(
     )
 
 
-def check_targets(loss: keras.losses.Loss, y_true: Any, y_pred: Any) -> None:
+def _check_targets(loss: keras.losses.Loss, y_true: Any, y_pred: Any) -> None:
     """Refuses targets whose rows would meet the columns of the predictions.
 
     One replica finds that 64 rows and 10 columns do not fit; a replica with as many rows as there are columns, or
     with one row, would broadcast them. So the loss is tried on a number of rows that is no number of columns.
 
     Args:
-        loss: A compiled loss.
+        loss: The loss.
         y_true: Targets of this replica.
         y_pred: Predictions.
 
@@ -74,6 +77,10 @@ def check_targets(loss: keras.losses.Loss, y_true: Any, y_pred: Any) -> None:
         BatchError: The shapes fit by chance only.
     """
     tensors = [y_true, y_pred]
+    shapes = str([getattr(t, "shape", None) and t.shape[1:] for t in tensors])
+    if shapes in _TRIED.setdefault(loss, set()):
+        return  # a step that is not traced comes here every time
+    _TRIED[loss].add(shapes)
     if not isinstance(loss, private.LossFunctionWrapper) or not all(isinstance(t, tf.Tensor) for t in tensors):
         return
     if any(not t.shape.rank for t in tensors) or tensors[0].shape.rank == tensors[1].shape.rank:
@@ -85,6 +92,7 @@ def check_targets(loss: keras.losses.Loss, y_true: Any, y_pred: Any) -> None:
         except (ValueError, tf.errors.InvalidArgumentError) as error:
             if "must be equal" not in str(error) and "ncompatible shapes" not in str(error):
                 return  # about something else than rows against columns
+            _TRIED[loss].discard(shapes)
             raise BatchError(
                 message(
                     "Targets and predictions have the same rows, and their other dimensions fit together.",

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tolerances
 from devices import strategy_for
-from mirrored_keras import BatchError, DistributedModel
+from mirrored_keras import BatchError, DistributedModel, GlobalBatch
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.normal(size=(11, 4)).astype("float32"), RNG.normal(size=(11, 1)).astype("float32")
@@ -67,6 +67,18 @@ def test_rows_never_meet_columns(replicas):
     with scope_of(replicas):
         model.compile("sgd", "sparse_categorical_crossentropy")
     model.fit(X[:8], np.arange(8) % 2, batch_size=4, verbose=0)
+
+
+def test_rows_never_meet_columns_in_a_loop_of_ones_own():
+    loss = keras.losses.MeanSquaredError()
+
+    def on_replica():
+        y_pred = tf.ones((2, 2))
+        return GlobalBatch.current(y_pred).loss(loss, tf.ones(2), y_pred)
+
+    for _ in range(2):  # refused every time, not only when it is tried
+        with pytest.raises(BatchError, match="Targets and predictions have the same rows"):
+            strategy_for(2).run(on_replica)
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
