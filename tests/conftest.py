@@ -14,6 +14,8 @@ import keras
 FOREIGN_WARNINGS = (
     "ignore::DeprecationWarning:(tensorflow|keras|google|flatbuffers|astunparse).*",
     "ignore:.*jax.*:UserWarning",
+    # AutoGraph on Python 3.13; `pytest.warns` warns again of what it does not match, without the module's name
+    "ignore:.* got an unexpected keyword argument '___pyct_anno':DeprecationWarning",
     "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning",  # Keras 3.12 with NumPy 2
 )
 

@@ -29,7 +29,7 @@ def add_checksum(path: str | os.PathLike[str]) -> None:
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path, "a") as archive:
-            archive.comment = bytes(LENGTH)  # the archive states the length of what follows it
+            archive.comment += bytes(LENGTH)  # the archive states the length of what follows it
         size = os.path.getsize(path) - LENGTH
     else:
         size = os.path.getsize(path)

@@ -1,11 +1,13 @@
 """What our files hold beside what Keras writes: one JSON text in `.keras`, `.h5` and `.weights.h5`.
 
-Plain Keras passes over it: a further member of the zip archive, a further group of the HDF5 file.
+Plain Keras passes over it: the comment of the zip archive, a further group of the HDF5 file.
 """
 
+import base64
 import json
 import os
 import zipfile
+import zlib
 from typing import Any
 
 import h5py
@@ -15,12 +17,15 @@ import tensorflow as tf
 
 import mirrored_keras
 from mirrored_keras import DistributedModel
+from mirrored_keras.checkpoint.checksum import LENGTH
 from mirrored_keras.checkpoint.model_states import description_of
 from mirrored_keras.checkpoint.optimizer_state import facts_of
 
 FORMAT = 1
 _NAME = "mirrored_keras"
 _MEMBER = f"{_NAME}.json"
+_COMMENT = f"{_NAME}:".encode()
+_LONGEST_COMMENT = 65535 - LENGTH  # what a zip archive can state, less the checksum
 
 
 def extra_of(model: keras.Model, more: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -54,8 +59,13 @@ def write_extra(path: str, extra: dict[str, Any]) -> None:
     """
     text = json.dumps(extra).encode()
     if zipfile.is_zipfile(path):
+        # with a fourth member, Keras would unpack the whole archive to the disk when it loads the file
+        comment = _COMMENT + base64.b85encode(zlib.compress(text)) + b"\n"
         with zipfile.ZipFile(path, "a") as archive:
-            archive.writestr(_MEMBER, text)
+            if len(comment) <= _LONGEST_COMMENT:
+                archive.comment = comment
+            else:
+                archive.writestr(_MEMBER, text)
         return
     with h5py.File(path, "a") as file:
         # a dataset: an attribute may have 64 kB at most
@@ -70,6 +80,9 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
+            if archive.comment.startswith(_COMMENT):
+                coded = archive.comment[len(_COMMENT) :].partition(b"\n")[0]
+                return json.loads(zlib.decompress(base64.b85decode(coded)))
             return json.loads(archive.read(_MEMBER)) if _MEMBER in archive.namelist() else None
     with h5py.File(path, "r") as file:
         return json.loads(file[f"{_NAME}/json"][()].tobytes()) if _NAME in file else None

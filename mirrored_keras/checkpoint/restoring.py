@@ -33,6 +33,11 @@ from mirrored_keras.replica.instances import replaced_methods
 from mirrored_keras.replica.update import build_optimizer
 
 _LOG = logging.getLogger(__name__)
+_LAYERS = keras.layers
+_ONLY_ASSIGNING = tuple(
+    kind.load_own_variables
+    for kind in (_LAYERS.Layer, _LAYERS.Dense, _LAYERS.EinsumDense, _LAYERS.Embedding, _LAYERS.Conv2D)
+)
 _SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
 
 
@@ -115,13 +120,17 @@ def load_weights(
             _build_optimizer(model, (extra or {}).get("optimizer"))
         if not partial:
             _check_description(model, extra, name, with_optimizer=with_optimizer)
-            with _assigned(model, only_checked=True) as found:
+            with _assigned(model, later=(values := [])) as assigned:
                 _read(model, name, partial=False, with_optimizer=with_optimizer)
-            _check_all_restored(model, found, name)
+            _check_all_restored(model, assigned, name)
         # a file with a checksum is whole, and has been tried on all shapes; of others a part may be unreadable
         with contextlib.nullcontext() if extra and not partial else _rolled_back_on_error(model):
-            with _assigned(model) as assigned:
-                _read(model, name, partial=partial, with_optimizer=with_optimizer)
+            if not partial and _only_assigns(model):
+                for variable, value in values:
+                    variable.assign(value)
+            else:
+                with _assigned(model) as assigned:
+                    _read(model, name, partial=partial, with_optimizer=with_optimizer)
             if not partial or _fits(model, extra):
                 restore_random_state(model, extra)
     report = _report(model, assigned, expects_optimizer=with_optimizer)
@@ -195,6 +204,11 @@ def _read(model, name, *, partial, with_optimizer):
             raise
 
 
+def _only_assigns(model):
+    # others compute something from what they have read, so they must read after their variables were set
+    return all(type(layer).load_own_variables in _ONLY_ASSIGNING for layer in private.all_layers(model))
+
+
 def _reads_by_itself(layer):
     return (
         not isinstance(layer, keras.Model)
@@ -233,8 +247,8 @@ def _variables(model):
 
 
 @contextlib.contextmanager
-def _assigned(model, *, only_checked: bool = False) -> Iterator[set[int]]:
-    """Notes which variables are assigned to inside the block; `only_checked` compares shapes and changes nothing."""
+def _assigned(model, *, later: list[tuple[Any, Any]] | None = None) -> Iterator[set[int]]:
+    """Notes which variables are assigned to inside the block; `later` takes the values, and nothing is changed."""
     assigned: set[int] = set()
 
     def noting(variable: Any) -> Any:
@@ -244,7 +258,10 @@ def _assigned(model, *, only_checked: bool = False) -> Iterator[set[int]]:
                 if shape != tuple(variable.shape):
                     raise ValueError(f"{variable.path!r} of shape {tuple(variable.shape)}, in the file of {shape}")
                 assigned.add(id(variable))
-                return None if only_checked else assign(value)
+                if later is None:
+                    return assign(value)
+                later.append((variable, value))
+                return None
 
             return noted
 

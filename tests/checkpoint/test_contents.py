@@ -1,5 +1,7 @@
 """What comes back from a file beside the numbers: arguments, names, classes; and what plain Keras wrote."""
 
+import zipfile
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from checkpoint.saved_models import X, Y, five_steps, make_model, same_state, scope_of, state_of
 from devices import strategy_for
 from mirrored_keras import DistributedModel, GlobalBatchLoss, load_model, load_weights, save_model, save_weights
+from mirrored_keras.checkpoint import contents
 
 WHOLE = ("model.keras", "model.h5")
 layers = keras.layers
@@ -318,6 +321,41 @@ class Scratch(layers.Layer):
 
 def test_a_layer_that_writes_its_own_variables(tmp_path):
     model, other = dense(layer=Scratch()), dense(layer=Scratch())
+    save_weights(model, tmp_path / "model.weights.h5")
+    load_weights(other, tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(other.predict(X, verbose=0), model.predict(X, verbose=0))
+
+
+def test_plain_keras_need_not_unpack_the_archive(tmp_path):
+    """With more members than its own three, Keras copies the whole archive to the disk when it loads it."""
+    model = functional(layers.Dense(3), layers.Dense(2))
+    save_model(model, tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+        assert sorted(archive.namelist()) == ["config.json", "metadata.json", "model.weights.h5"]
+
+
+def test_what_is_too_long_for_the_archives_comment(tmp_path, monkeypatch):
+    model = functional(layers.Dense(3), layers.Dropout(0.5, seed=4), layers.Dense(2))
+    monkeypatch.setattr(contents, "_LONGEST_COMMENT", 10)
+    save_model(model, tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+        assert "mirrored_keras.json" in archive.namelist()
+    again = load_model(tmp_path / "model.keras")
+    assert same_state(state_of(again), state_of(model))
+    assert again.get_random_state()[:-1] == model.get_random_state()[:-1]
+
+
+@pytest.mark.parametrize("replicas", (None, 2))
+def test_layers_that_compute_from_what_they_read(tmp_path, replicas):
+    """Normalization makes the constants of its call from its weights, after these were set."""
+
+    def make(scale):
+        with scope_of(replicas):
+            normalization = layers.Normalization(name="normalization")
+            normalization.adapt(scale * X)
+        return functional(normalization, layers.Dense(2), replicas=replicas)
+
+    model, other = make(1.0), make(7.0)
     save_weights(model, tmp_path / "model.weights.h5")
     load_weights(other, tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(other.predict(X, verbose=0), model.predict(X, verbose=0))
