@@ -101,10 +101,6 @@ def test_odd_rows(data, words, tmp_path):
         ({"map_rows": lambda row: row["label"]}, "`map_rows` makes a dictionary of features"),
         ({"map_rows": lambda row: (row, row)}, "`map_rows` makes a dictionary of features"),
         ({"map_rows": lambda row: {}}, "`map_rows` makes a dictionary of features"),
-        (
-            {"map_rows": lambda row: {"x": row["label"]}, "inputs": "label"},
-            r"unknown=\['label'\], where there are \['x'\]",
-        ),
         ({"inputs": "label", "targets": "y"}, r"unknown=\['y'\]"),
         ({"inputs": "label", "sample_weight": 3}, r"unknown=\[3\]"),
     ],
