@@ -6,7 +6,12 @@ The names below are loaded at first use, so that importing this package does not
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mirrored_keras.data.batch_sizes import global_batch_size, per_replica_batch_size
+    from mirrored_keras.data.batch_sizes import (
+        global_batch_size,
+        per_replica_batch_size,
+        rows_of_batches,
+        rows_per_replica,
+    )
     from mirrored_keras.data.checking import BadRecord, check_tfrecords
     from mirrored_keras.data.digits import digits_dataset
     from mirrored_keras.data.features import Feature
@@ -22,6 +27,8 @@ __all__ = [
     "digits_dataset",
     "global_batch_size",
     "per_replica_batch_size",
+    "rows_of_batches",
+    "rows_per_replica",
     "tfrecord_dataset",
     "write_tfrecords",
 ]
@@ -34,6 +41,8 @@ _MODULES = {
     "digits_dataset": "digits",
     "global_batch_size": "batch_sizes",
     "per_replica_batch_size": "batch_sizes",
+    "rows_of_batches": "batch_sizes",
+    "rows_per_replica": "batch_sizes",
     "tfrecord_dataset": "reading",
     "write_tfrecords": "writing",
 }

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -15,6 +16,8 @@ from mirrored_keras.data.segments import Segment, raw_records
 _LOGGER = logging.getLogger("mirrored_keras")
 _RECORDS_AT_ONCE = 256
 _REPORTED = 20
+# a decoder's message has nothing of ours but the name of its node
+_DECODER = re.compile(r"node \S*?feature_(\w+)\.mirrored-keras")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +92,8 @@ def good_segments(files: list[RecordFile], schema: Mapping[str, Feature]) -> lis
 
 
 def _check(files, schema):
-    parser = parsing.make_parser(schema, [file.path for file in files], [file.compression for file in files])
+    places = [file.path for file in files], [file.compression for file in files]
+    parser = parsing.make_parser(schema, *places)
     at_once = 1 if parsing.decodes_one_by_one(schema) else _RECORDS_AT_ONCE
     known = 1 if at_once == 1 else None
     signature = (tf.TensorSpec((known,), tf.int64), tf.TensorSpec((known,), tf.string))
@@ -154,6 +158,9 @@ def reason_of(error: Exception) -> str:
     if "Received: " in text:
         return text.split("Received: ")[1].split(" What to do: ")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    decoder = _DECODER.search(text)
+    if decoder:
+        return f"feature={decoder[1]}, which cannot be decoded"
     named = [line for line in lines if line.startswith("Name: ")]
     return (named or [line for line in lines if not line.startswith(("Graph execution", "Detected at"))] or [text])[0]
 

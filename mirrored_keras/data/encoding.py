@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from mirrored_keras.data.features import IMAGES, STORED_AS, Feature
+from mirrored_keras.data.features import IMAGES, STARTS, STORED_AS, Feature
 from mirrored_keras.data.rows import feature_of_value
 from mirrored_keras.errors import DataError, message
 
@@ -54,6 +54,7 @@ class Encoder:
 
 def _encode(value, feature, name, number):
     if feature.encoding in IMAGES and isinstance(value, bytes):
+        _check_picture(value, feature, name, number)
         return _bytes([value])  # a picture's file as it is
     array = _as_array(value, feature, name, number)
     if feature.encoding == "list":
@@ -65,6 +66,18 @@ def _encode(value, feature, name, number):
         return _bytes([tf.io.serialize_tensor(array).numpy()])
     encode = tf.io.encode_jpeg if feature.encoding == "jpeg" else tf.io.encode_png
     return _bytes([encode(array).numpy()])
+
+
+def _check_picture(data, feature, name, number):
+    if not data.startswith(STARTS[feature.encoding]):
+        raise _refused(name, number, f"bytes that do not begin like {feature.encoding}", feature)
+    decode = tf.io.decode_jpeg if feature.encoding == "jpeg" else tf.io.decode_png
+    try:
+        shape = decode(data, channels=feature.shape[2]).shape
+    except tf.errors.InvalidArgumentError:
+        raise _refused(name, number, f"a picture ({feature.encoding}) that cannot be decoded", feature) from None
+    if any(expected not in (None, size) for expected, size in zip(feature.shape, shape, strict=True)):
+        raise _refused(name, number, f"a picture of shape {tuple(shape)}", feature)
 
 
 def _bytes(values):

@@ -3,6 +3,7 @@
 Shapes: B is the number of records that are parsed together.
 """
 
+import re
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
@@ -92,7 +93,7 @@ def _decode(values, feature, name, names):
     if feature.encoding == "raw":
         return _from_bytes(values, feature, name, names)
     if feature.encoding == "tensor":
-        value = tf.io.parse_tensor(values[0], feature.dtype)
+        value = tf.io.parse_tensor(values[0], feature.dtype, name=_node_name(name))
     else:
         value = _from_picture(values[0], feature, name, names)
     return _of_shape(value, feature, name, names)[tf.newaxis]
@@ -107,8 +108,13 @@ def _from_picture(data, feature, name, names):
     )
     data = _checked(data, starts, lambda: _filled_in(text, names[0]))
     if feature.encoding == "jpeg":
-        return tf.io.decode_jpeg(data, channels=feature.shape[2])
-    return tf.io.decode_png(data, channels=feature.shape[2], dtype=feature.dtype)
+        return tf.io.decode_jpeg(data, channels=feature.shape[2], name=_node_name(name))
+    return tf.io.decode_png(data, channels=feature.shape[2], dtype=feature.dtype, name=_node_name(name))
+
+
+def _node_name(name):
+    # The decoder fails by itself, and its message has nothing of ours but the name of the node.
+    return "feature_" + re.sub(r"\W", "_", name, flags=re.ASCII) + ".mirrored-keras_inspect_--check_names_the_record"
 
 
 def _of_shape(value, feature, name, names):

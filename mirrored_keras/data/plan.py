@@ -146,7 +146,8 @@ def refuse_damaged(files: list[RecordFile]) -> None:
 
 def _refuse_several_sets(files, paths):
     """Refuses a folder that holds, say, training and test data: that they are read together is hardly meant."""
-    if not isinstance(files, (str, os.PathLike)) or paths == [os.fspath(files)]:
+    files = os.fsdecode(files) if isinstance(files, (str, bytes, os.PathLike)) else None
+    if files is None or paths == [files]:
         return
     folders = {(os.path.dirname(path), indices.prefix_of_shard(path)) for path in paths}
     names = sorted(
@@ -158,8 +159,8 @@ def _refuse_several_sets(files, paths):
         raise DataError(
             message(
                 "Of a folder with several data sets, one is read at a time.",
-                f"files={os.fspath(files)!r}, data sets={names}",
-                f'"{os.fspath(files)}/{names[0]}-*", or a list of files to read them together',
+                f"files={files!r}, data sets={names}",
+                f'"{files}/{names[0]}-*", or a list of files to read them together',
             )
         )
 

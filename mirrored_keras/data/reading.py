@@ -195,11 +195,23 @@ def _batches(rows, plan: Plan, size, map_rows, finish, *, parallel_calls, all_fu
         return position, map_rows(row) if map_rows else row
 
     parsed = rows.map(prepare, parallel_calls)
+    _check_is_dictionary(parsed.element_spec[1])
     shapes = tf.nest.map_structure(lambda spec: spec.shape, parsed.element_spec[1])
     _check_shapes(shapes)
     equal = all(shape.is_fully_defined() for shape in shapes.values())
     batch = parsed.batch if equal else parsed.ragged_batch
     return batch(size, drop_remainder=all_full).map(finish, parallel_calls)
+
+
+def _check_is_dictionary(row):
+    if not isinstance(row, dict) or not row:
+        raise DataError(
+            message(
+                "`map_rows` makes a dictionary of features from the dictionary of a row.",
+                f"map_rows={type(row).__name__}",
+                'map_rows=lambda row: {**row, "image": tf.image.resize(row["image"], (224, 224))}',
+            )
+        )
 
 
 def _check_shapes(shapes):

@@ -10,7 +10,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from mirrored_keras.data.index import is_remote
@@ -59,7 +59,7 @@ def find_files(files: Any) -> list[str]:
     """Returns the paths that a user means.
 
     Args:
-        files: A path, a folder, a glob pattern, or a sequence of these. Folders give their `.tfrecord` and
+        files: A path, a folder, a glob pattern, or several of these. Folders give their `.tfrecord` and
             `.tfrecords` files, also with `.gz` behind; hidden files are left out.
 
     Returns:
@@ -68,13 +68,15 @@ def find_files(files: Any) -> list[str]:
     Raises:
         DataError: There is no such file.
     """
-    given = list(files) if isinstance(files, Sequence) and not isinstance(files, (str, bytes)) else [files]
-    found = [path for one in given for path in _paths(os.fspath(one))]
+    is_path = isinstance(files, (str, bytes, os.PathLike))
+    given = list(files) if isinstance(files, Iterable) and not is_path else [files]
+    known = [os.fsdecode(one) for one in given if isinstance(one, (str, bytes, os.PathLike))]
+    found = [path for one in known for path in _paths(one)] if len(known) == len(given) else []
     if not found:
         raise DataError(
             message(
                 "There must be at least one TFRecord file.",
-                f"files={files!r}, where there is none",
+                f"files={given[0] if is_path else given!r}, where there is none",
                 'a folder with *.tfrecord files, a pattern such as "data/train-*.tfrecord", or a list of files',
             )
         )
@@ -87,11 +89,11 @@ def _paths(path):
 
         if tf.io.gfile.isdir(path):
             names = [f"{path.rstrip('/')}/{name}" for name in sorted(tf.io.gfile.listdir(path))]
-            return [name for name in names if _is_record_name(name)]
+            return [name for name in names if _is_record_name(name) and not tf.io.gfile.isdir(name)]
         return sorted(tf.io.gfile.glob(path))
     if os.path.isdir(path):
-        names = sorted(os.listdir(path))
-        return [os.path.join(path, name) for name in names if _is_record_name(name) and name[0] != "."]
+        names = [name for name in sorted(os.listdir(path)) if _is_record_name(name) and name[0] != "."]
+        return [joined for name in names if os.path.isfile(joined := os.path.join(path, name))]
     return [path] if os.path.isfile(path) else sorted(filter(os.path.isfile, glob.glob(path)))
 
 

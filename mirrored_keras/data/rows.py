@@ -118,7 +118,7 @@ def _is_dataset(data):
 
 
 def _named(row):
-    if isinstance(row, Mapping):
+    if isinstance(row, Mapping) and row and all(isinstance(name, str) for name in row):
         return dict(row)
     parts = row if isinstance(row, tuple) else (row,)
     if len(parts) > len(NAMES) or any(isinstance(part, (Mapping, tuple)) for part in parts):

@@ -40,19 +40,13 @@ def make_selector(
         )
     unknown = [name for name in [*_names(inputs), *_names(targets), *_names(sample_weight)] if name not in schema]
     if unknown and not mapped:
-        raise DataError(
-            message(
-                "Inputs, targets and weights must be features of the records.",
-                f"unknown={unknown}, where there are {sorted(schema)}",
-                f"inputs={next(iter(schema))!r}",
-            )
-        )
+        raise _unknown(unknown, schema)
 
     def select(features, positions):
         counts = tf.cast(positions >= 0, tf.float32)
         if inputs is None:
             return {**features, _WEIGHT: _weights(features.get(_WEIGHT), counts)} if pad else features
-        weight = None if sample_weight is None else features[sample_weight]
+        weight = None if sample_weight is None else _pick(features, sample_weight)
         if pad:
             weight = _weights(weight, counts)
         parts = [_pick(features, inputs)]
@@ -61,6 +55,16 @@ def make_selector(
         return tuple(parts) if weight is None else (*parts, weight)
 
     return select
+
+
+def _unknown(names, features):
+    return DataError(
+        message(
+            "Inputs, targets and weights must be features of the records.",
+            f"unknown={names}, where there are {sorted(features)}",
+            f"inputs={next(iter(features))!r}",
+        )
+    )
 
 
 def _weights(given, counts):
@@ -73,10 +77,15 @@ def _weights(given, counts):
 def _names(chosen):
     if chosen is None:
         return []
-    return [chosen] if isinstance(chosen, str) else list(chosen.values() if isinstance(chosen, Mapping) else chosen)
+    if isinstance(chosen, Mapping):
+        return list(chosen.values())
+    return list(chosen) if isinstance(chosen, (list, tuple)) else [chosen]
 
 
 def _pick(features, chosen):
+    missing = [name for name in _names(chosen) if name not in features]
+    if missing:
+        raise _unknown(missing, features)  # `map_rows` has left them out
     if isinstance(chosen, str):
         return features[chosen]
     if isinstance(chosen, Mapping):

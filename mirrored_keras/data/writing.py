@@ -69,8 +69,8 @@ def write_tfrecords(
         >>> index.rows, [shard.rows for shard in index.shards], index.schema["image"]
         (10, [5, 5], Feature('uint8', (28, 28), 'raw'))
     """
-    target = os.fspath(folder).rstrip("/") or "/"
     _check_options(prefix, shards, compression)
+    target = _checked_folder(folder)
     rows = Rows(data)
     given = check_schema(schema) if schema is not None else rows.schema
     _check_is_free(target, prefix, overwrite)
@@ -171,6 +171,22 @@ def _check_options(prefix, shards, compression):
                 'write_tfrecords(data, "folder", prefix="train", shards=4)',
             )
         )
+
+
+def _checked_folder(folder):
+    import tensorflow as tf
+
+    path = os.fsdecode(folder) if isinstance(folder, (str, bytes, os.PathLike)) else ""
+    target = path.rstrip("/") or path[:1]  # of "/" something must be left
+    if not target or (tf.io.gfile.exists(target) and not tf.io.gfile.isdir(target)):
+        raise DataError(
+            message(
+                "Records are written into a folder: one that is there, or the path of a new one.",
+                f"folder={folder!r}",
+                'write_tfrecords(data, "folder", prefix="train")',
+            )
+        )
+    return target
 
 
 def _check_is_free(folder, prefix, overwrite):

@@ -157,8 +157,12 @@ def check_dataset(data: Any) -> None:
     """
     if not isinstance(data, tf.data.Dataset):
         return
-    specs = [spec for spec in keras.tree.flatten(data.element_spec) if hasattr(spec, "shape")]
-    if any(tf.TensorShape(spec.shape).rank == 0 for spec in specs):
+    specs = {
+        path: tf.TensorShape(spec.shape)
+        for path, spec in keras.tree.flatten_with_path(data.element_spec)
+        if hasattr(spec, "shape")
+    }
+    if any(shape.rank == 0 for shape in specs.values()):
         raise BatchError(
             message(
                 "The elements of a dataset must be batches: every tensor needs a first dimension, its rows.",
@@ -166,13 +170,24 @@ def check_dataset(data: Any) -> None:
                 "dataset.batch(64)",
             )
         )
-    if any(tf.TensorShape(spec.shape).rank is None for spec in specs):
+    unknown = [_name_in_element(path, data.element_spec) for path, shape in specs.items() if shape.rank is None]
+    if unknown:
+        lines = "; ".join(f"{name} = tf.ensure_shape({name}, (None, 5))" for name in unknown)
         raise BatchError(
             message(
                 "Every tensor of a dataset needs a known rank, so that its rows can be shared out to replicas.",
-                f"element_spec={data.element_spec}",
-                "tf.data.Dataset.from_generator(f, output_signature=(tf.TensorSpec((None, 5)), "
-                "tf.TensorSpec((None, 1)))), "
-                "or dataset.map(lambda x, y: (tf.ensure_shape(x, (None, 5)), tf.ensure_shape(y, (None, 1))))",
+                f"unknown rank of {', '.join(unknown)}; element_spec={data.element_spec}",
+                f"{lines} in the function given to dataset.map, with None for the rows; or "
+                "from_generator(f, output_signature=(tf.TensorSpec((None, 5)), tf.TensorSpec((None, 1))))",
             )
         )
+
+
+def _name_in_element(path, element):
+    """Returns how a tensor of a dataset's element is written in a function of `x, y, sample_weight`."""
+    names = ("x", "y", "sample_weight")
+    if isinstance(element, tuple) and len(element) <= len(names):
+        name, path = names[path[0]], path[1:]
+    else:
+        name = "x"
+    return name + "".join(f"[{key!r}]" for key in path)

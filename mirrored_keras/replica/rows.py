@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from mirrored_keras.errors import BatchError, message
 
-_RULE = "Features, targets and weights of a batch must have the same number of rows."
+RULE = "Features, targets and weights of a batch must have the same number of rows."
 
 
 def rows_of(value: Any) -> tf.Tensor | int:
@@ -32,6 +32,24 @@ def rows_of(value: Any) -> tf.Tensor | int:
         return 1
     static = value.shape[0]
     return int(static) if static is not None else tf.shape(value)[0]
+
+
+def limits_of_shares(rows: Any, replicas: int) -> list[Any]:
+    """Returns where the rows of each replica begin, and where the last one's end.
+
+    Of G rows every one of R replicas gets G // R, and the first G % R of them one more: two shares differ by at most
+    one row, and none is empty unless there are fewer rows than replicas.
+
+    Args:
+        rows: G, an integer or a scalar tensor.
+        replicas: R.
+
+    Returns:
+        R + 1 numbers like `rows`; replica r has the rows from the r-th to the one before the next.
+    """
+    share, more = rows // replicas, rows % replicas
+    smaller = tf.minimum if tf.is_tensor(rows) else min
+    return [share * replica + smaller(more, replica) for replica in range(replicas + 1)]
 
 
 def first_leaf(data: Any) -> Any:
@@ -108,7 +126,7 @@ def check_alike(strategy: tf.distribute.Strategy, data: Any, go: tf.Tensor) -> t
     if alike is False:
         raise _difference([sum(of_all) for of_all in zip(*counts, strict=True)])
     totals = tf.add_n([tf.stack(of_replica) for of_replica in counts])
-    with tf.control_dependencies([tf.debugging.Assert(alike, [_RULE, totals], summarize=-1)]):
+    with tf.control_dependencies([tf.debugging.Assert(alike, [RULE, totals], summarize=-1)]):
         return tf.identity(go)
 
 
@@ -125,7 +143,7 @@ def difference_named() -> Iterator[None]:
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
-        found = re.search(re.escape(_RULE) + r"\W+([\d ]+)", str(error))
+        found = re.search(re.escape(RULE) + r"\W+([\d ]+)", str(error))
         if found is None:
             raise
         raise _difference([int(count) for count in found[1].split()]) from None
@@ -134,7 +152,7 @@ def difference_named() -> Iterator[None]:
 def _difference(rows):
     return BatchError(
         message(
-            _RULE,
+            RULE,
             f"rows={rows} (x, y, sample_weight flattened)",
             "tf.data.Dataset.zip((features, targets)).batch(64)   # zip single rows, then batch",
         )

@@ -1,7 +1,11 @@
-"""Shares out batches over the replicas that TensorFlow's own split fails for: sparse, some ragged, with `None`."""
+"""Shares out batches over the replicas evenly, also those that TensorFlow's own split fails for.
+
+TensorFlow gives ceil(G / R) rows of a batch of G to each of R replicas, until none are left: of 5 rows to 4 replicas 2,
+2, 1 and none. Here they get 2, 1, 1 and 1. A replica without rows runs on zeros that count for nothing, and plain batch
+statistics of few rows are worse than of more.
+"""
 
 import contextlib
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,16 +14,17 @@ import tensorflow as tf
 
 from mirrored_keras.replica import feeding, private
 from mirrored_keras.replica.instances import replaced_methods
-from mirrored_keras.replica.rows import first_leaf, rows_of
+from mirrored_keras.replica.rows import RULE, limits_of_shares, rows_of
 
 
 @contextlib.contextmanager
 def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Lets a strategy share out, inside the block, also datasets that it cannot share out by itself.
+    """Lets a strategy share out datasets evenly inside the block.
 
-    These have sparse tensors, ragged vectors or `None` in them. Of every batch replica r gets the rows r * s to
-    (r + 1) * s, s = ceil(G / R), the last replicas fewer or none. Several workers share out files or elements
-    first, so there nothing changes.
+    Replica r gets the rows from `limits_of_shares(G, R)[r]` on of every batch. Batches of a number of rows that is
+    known and can be divided by the replicas are left to TensorFlow, which does the same then and knows the shapes.
+    Sparse tensors, ragged ones and `None`, with which it fails, are shared out here. Several workers share out files
+    or elements first, so there nothing changes.
 
     Args:
         strategy: The model's strategy; its `experimental_distribute_dataset` is what Keras calls with all data.
@@ -27,7 +32,8 @@ def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    if strategy.num_replicas_in_sync == 1 or private.in_multi_worker_mode(strategy):
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1 or private.in_multi_worker_mode(strategy):
         yield
         return
 
@@ -36,9 +42,9 @@ def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
             specs = tf.nest.flatten(dataset.element_spec)
             if any(isinstance(spec, tf.NoneTensorSpec) for spec in specs):
                 dataset = dataset.map(feeding.stand_ins_for_none)
-            if any(map(_fails_without_rows, specs)):
-                return strategy.distribute_datasets_from_function(lambda _: dataset.flat_map(_shares(strategy)))
-            return distribute(dataset, options)
+            if all(_divides(spec, replicas) for spec in specs):
+                return distribute(dataset, options)
+            return strategy.distribute_datasets_from_function(lambda _: shares_of(dataset, replicas), options)
 
         return experimental_distribute_dataset
 
@@ -46,31 +52,68 @@ def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
 
 
-def _shares(strategy):
-    replicas = strategy.num_replicas_in_sync
-
-    def shares(*batch):
-        batch = batch if len(batch) > 1 else batch[0]
-        rows = rows_of(first_leaf(batch))
-        share = -(-rows // replicas)
-        starts = [tf.minimum(replica * share, rows) for replica in range(replicas + 1)]
-        parts = [_rows_between(batch, *limits) for limits in itertools.pairwise(starts)]
-        dataset = tf.data.Dataset.from_tensors(parts[0])
-        for part in parts[1:]:
-            dataset = dataset.concatenate(tf.data.Dataset.from_tensors(part))
-        return dataset
-
-    return shares
+def _divides(spec, replicas):
+    rows = spec.shape[0] if isinstance(spec, tf.TensorSpec) and spec.shape.rank else None
+    return rows is not None and rows % replicas == 0
 
 
-def _fails_without_rows(spec):
-    # where a replica has no rows TensorFlow puts numbers in for a ragged tensor's vectors
-    vectors = isinstance(spec, tf.RaggedTensorSpec) and spec.shape.rank > spec.ragged_rank + 1
-    return vectors or isinstance(spec, tf.SparseTensorSpec)
+def shares_of(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
+    """Returns a dataset of the shares of the replicas, one after the other.
+
+    Args:
+        dataset: Of global batches.
+        replicas: R.
+
+    Returns:
+        R elements for each of the batch, with as many rows as `limits_of_shares` says.
+    """
+    specs = tf.nest.flatten(dataset.element_spec)
+    dense = all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs)
+    split = _rebatched if dense else _sliced
+    in_tuple = isinstance(dataset.element_spec, tuple)
+
+    @tf.autograph.experimental.do_not_convert
+    def shares_of_batch(*batch):
+        return split(batch if in_tuple else batch[0], replicas)
+
+    shares = dataset.flat_map(shares_of_batch)
+    if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        # then TensorFlow need not ask every time whether there is a batch
+        shares = shares.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return shares.prefetch(replicas)
 
 
-def _rows_between(batch, start, stop):
-    return keras.tree.map_structure(lambda leaf: rows_between(leaf, start, stop), batch)
+def _rebatched(batch, replicas):
+    """Cuts a batch of dense tensors up, in one operation: several cost more than the rest of sharing out."""
+    leaves = tf.nest.flatten(batch)
+    rows = tf.stack([tf.shape(leaf, tf.int64)[0] for leaf in leaves])
+    checks = [tf.debugging.Assert(tf.reduce_all(rows == rows[0]), [RULE, rows], summarize=-1)] if leaves[1:] else []
+    with tf.control_dependencies(checks):
+        limits = tf.stack(limits_of_shares(rows[0], replicas))
+    specs = [tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) for leaf in leaves]
+    # Public, but without a function of its own: the sizes of the pieces as a tensor.
+    variant = tf.raw_ops.RebatchDatasetV2(
+        input_dataset=tf.data.experimental.to_variant(tf.data.Dataset.from_tensors(tuple(leaves))),
+        batch_sizes=limits[1:] - limits[:-1],
+        drop_remainder=False,
+        output_types=[spec.dtype for spec in specs],
+        output_shapes=[spec.shape for spec in specs],
+    )
+    pieces = tf.data.experimental.from_variant(variant, tf.nest.pack_sequence_as(batch, specs))
+    return pieces.take(replicas)  # of no rows it makes pieces without end
+
+
+def _sliced(batch, replicas):
+    def limits(leaf):
+        return limits_of_shares(tf.convert_to_tensor(rows_of(leaf)), replicas)
+
+    def part(replica):
+        return keras.tree.map_structure(lambda leaf: rows_between(leaf, *limits(leaf)[replica : replica + 2]), batch)
+
+    dataset = tf.data.Dataset.from_tensors(part(0))
+    for replica in range(1, replicas):
+        dataset = dataset.concatenate(tf.data.Dataset.from_tensors(part(replica)))
+    return dataset
 
 
 def rows_between(leaf: Any, start: tf.Tensor, stop: tf.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""Splits one batch of arrays over the replicas, as `tf.distribute` splits the batches of a dataset."""
+"""Splits one batch of arrays over the replicas, as `sharing_out` splits the batches of a dataset."""
 
 from typing import Any
 
@@ -6,10 +6,11 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import BatchError, message
+from mirrored_keras.replica.rows import limits_of_shares
 
 
 def split_batch(strategy: tf.distribute.Strategy, data: Any) -> Any:
-    """Returns a batch as per-replica values: ceil(G / R) rows each, in order, the last ones fewer or none.
+    """Returns a batch as per-replica values: G / R rows each, in order, the first ones one more where that is needed.
 
     Args:
         strategy: The strategy to split for.
@@ -34,11 +35,10 @@ def split_batch(strategy: tf.distribute.Strategy, data: Any) -> Any:
                 "model.train_on_batch(x[:n], y[:n])",
             )
         )
-    share = -(-counts[0] // strategy.num_replicas_in_sync)
+    limits = limits_of_shares(counts[0], strategy.num_replicas_in_sync)
 
     def value_fn(context):
-        start = min(context.replica_id_in_sync_group * share, counts[0])
-        stop = min(start + share, counts[0])
+        start, stop = limits[context.replica_id_in_sync_group : context.replica_id_in_sync_group + 2]
         return keras.tree.map_structure(lambda leaf: _slice(leaf, start, stop), data)
 
     return strategy.experimental_distribute_values_from_function(value_fn)

@@ -125,6 +125,23 @@ def test_a_new_process_has_the_same_orders(folder):
     assert json.loads(result.stdout.splitlines()[-1]) == here[7:]
 
 
+def test_two_processes_read_every_row_once(folder):
+    """Two workers, each a process of its own, that know nothing of one another but the number."""
+    code = (
+        "import sys, json; from mirrored_keras.data import tfrecord_dataset\n"
+        "share = {'shard': (int(sys.argv[2]), 2), 'global_batch_size': 8}\n"
+        "data = tfrecord_dataset(sys.argv[1], shuffle=True, seed=3, repeat=2, **share)\n"
+        "print(json.dumps([batch['label'].numpy().tolist() for batch in data]))"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    workers = [subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, text=True) for i in range(2)]
+    shares = [json.loads(worker.communicate()[0].splitlines()[-1]) for worker in workers]
+    together = [sorted([*one, *other]) for one, other in zip(*shares, strict=True)]
+    for rows in (together[:5], together[5:]):
+        assert [len(batch) for batch in rows] == [8] * 5
+        assert sorted(flat(rows)) == list(range(ROWS))
+
+
 @pytest.mark.parametrize("repeat", [False, 2, True])
 def test_batches_stay_within_a_pass_and_the_length_is_known(folder, repeat):
     dataset = tfrecord_dataset(folder, global_batch_size=16, repeat=repeat)

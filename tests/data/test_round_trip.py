@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data.record_sets import ROWS, SCHEMA, flat, images, labels, write_plain
-from mirrored_keras import DistributedModel
-from mirrored_keras.data import Feature, tfrecord_dataset, write_tfrecords
+from mirrored_keras import DataError, DistributedModel
+from mirrored_keras.cli.__main__ import main
+from mirrored_keras.data import Feature, check_tfrecords, tfrecord_dataset, write_tfrecords
 from mirrored_keras.data.features import ITEM_BYTES, STORED_AS
 
 NUMBERS = sorted(ITEM_BYTES)
@@ -198,3 +199,25 @@ def test_other_file_systems(shuffle):
     tf.io.gfile.remove(f"{folder}/data.index.json")
     (batch,) = tfrecord_dataset(f"{folder}/data-*", schema, global_batch_size=6, shuffle=shuffle)
     assert sorted(batch["x"].numpy()) == [*range(6)]
+
+
+def test_files_of_other_file_systems_are_inspected_and_checked(capsys):
+    folder = "ram://records/of/another/test"
+    rows = {"x": np.arange(6.0), "name": [f"row {n}" for n in range(6)]}
+    schema = {"x": Feature("float64"), "name": Feature("string")}
+    index = write_tfrecords(rows, folder, schema=schema, compression="GZIP", shards=2, verbose=0)
+    assert check_tfrecords(folder) == []
+    assert main(["inspect", folder, "--check"]) == 0
+    output = capsys.readouterr().out
+    assert "2 files, 6 records" in output and "0 bad records and files" in output
+    path = f"{folder}/{index.shards[1].name}"
+    with tf.io.gfile.GFile(path, "rb") as file:
+        data = file.read()
+    tf.io.gfile.remove(path)
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(data[:-12])
+    assert main(["inspect", folder]) == 1
+    with pytest.raises(DataError, match="in the size that it states"):
+        tfrecord_dataset(folder, global_batch_size=2)
+    kept = tfrecord_dataset(folder, global_batch_size=6, errors="skip")
+    assert {0.0, 2.0, 4.0} <= {x for batch in kept for x in batch["x"].numpy()}

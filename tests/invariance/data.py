@@ -9,7 +9,7 @@ import numpy as np
 from invariance.models import CLASSES, LENGTH, WIDTH, WORDS
 
 # Rows of the data and rows of a batch. Over R replicas a batch of G rows is cut into shares of
-# ceil(G / R) rows: the last replicas get fewer, or none.
+# G // R rows, and one more for the first G % R of them: none is empty unless G < R.
 TAILS = {
     "even": (24, 12),
     "short": (19, 12),  # last batch of 7

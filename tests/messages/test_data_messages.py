@@ -46,11 +46,21 @@ def test_unknown_rank(model):
     ):
         assert text_of(call) == (
             "Every tensor of a dataset needs a known rank, so that its rows can be shared out to replicas.\n"
-            f"Received: element_spec={dataset.element_spec}\n"
-            "What to do: tf.data.Dataset.from_generator(f, output_signature=(tf.TensorSpec((None, 5)), "
-            "tf.TensorSpec((None, 1)))), or dataset.map(lambda x, y: (tf.ensure_shape(x, (None, 5)), "
-            "tf.ensure_shape(y, (None, 1))))"
+            f"Received: unknown rank of x, y; element_spec={dataset.element_spec}\n"
+            "What to do: x = tf.ensure_shape(x, (None, 5)); y = tf.ensure_shape(y, (None, 5)) in the function given to "
+            "dataset.map, with None for the rows; or from_generator(f, output_signature=(tf.TensorSpec((None, 5)), "
+            "tf.TensorSpec((None, 1))))"
         )
+
+
+def test_unknown_rank_names_the_tensors_of_python_functions(model):
+    def own(*parts):
+        x, y = parts
+        return {"a": x, "b": tf.py_function(lambda v: v, [x], tf.float32)}, y
+
+    text = text_of(lambda: model.fit(tf.data.Dataset.from_tensors((X, Y)).map(own), verbose=0))
+    assert "Received: unknown rank of x['b']; " in text
+    assert "What to do: x['b'] = tf.ensure_shape(x['b'], (None, 5)) in the function" in text
 
 
 def test_elements_without_rows(model):
