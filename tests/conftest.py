@@ -1,9 +1,12 @@
 """One process, eight CPU devices, R = 1 ... 8 replicas; warnings are errors; no network."""
 
+import collections
 import socket
+import zlib
 
 import pytest
 
+from amount import EVERYTHING
 from devices import make_cpu_devices, strategy_for
 
 make_cpu_devices(8)
@@ -24,6 +27,27 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "error")
     for line in FOREIGN_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
+    config.addinivalue_line("markers", "table(every): a large table of variants; one in so many runs by default")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out most variants of large tables: all of them take two cores longer than a change can wait for.
+
+    MIRRORED_KERAS_TESTS=all runs every variant, and so does naming one: pytest "tests/x.py::test_y[variant]".
+    """
+    if EVERYTHING or any("[" in argument for argument in config.args):
+        return
+    tables = collections.defaultdict(list)
+    for item in items:
+        if (table := item.get_closest_marker("table")) and hasattr(item, "callspec"):
+            tables[item.function, table.kwargs["every"]].append(item)
+    left_out = set()
+    for (_, every), variants in tables.items():
+        # the same ones every time, of all dimensions of the table
+        variants.sort(key=lambda item: zlib.crc32(item.name.encode()))
+        left_out.update(variants[-(-len(variants) // every) :])
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

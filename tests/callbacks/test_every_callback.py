@@ -13,6 +13,8 @@ from callbacks.recording import EPOCHS, Run, assert_same_numbers, assert_same_ru
 from mirrored_keras import DistributedModel, SetupError
 from model.regression import X, Y, made_under, perceptron
 
+pytestmark = pytest.mark.table(every=3)
+
 ORBAX = getattr(callbacks, "OrbaxCheckpoint", None)
 AVERAGES = {"use_ema": True, "ema_momentum": 0.7}
 

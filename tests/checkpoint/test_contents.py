@@ -11,6 +11,8 @@ from devices import strategy_for
 from mirrored_keras import DistributedModel, GlobalBatchLoss, load_model, load_weights, save_model, save_weights
 from mirrored_keras.checkpoint import contents
 
+pytestmark = pytest.mark.table(every=3)
+
 WHOLE = ("model.keras", "model.h5")
 layers = keras.layers
 

@@ -17,6 +17,8 @@ from checkpoint.saved_models import (
 from devices import strategy_for
 from mirrored_keras import DistributedModel, load_model, load_weights, save_model, save_weights
 
+pytestmark = pytest.mark.table(every=3)
+
 REPLICAS = (None, 1, 2, 4)
 # Every pair of replica counts takes minutes; by default each optimizer restores on another of the four.
 EVERY_PAIR = bool(os.environ.get("MIRRORED_KERAS_EVERY_PAIR"))

@@ -28,6 +28,8 @@ from checkpoint.training import (
 from devices import strategy_for
 from mirrored_keras import DistributedModel, GlobalBatch, Resume
 
+pytestmark = pytest.mark.table(every=3)
+
 DATA = {
     "arrays": fit_arrays(validation_split=0.2),
     "arrays, batches shuffled": fit_arrays(shuffle="batch"),

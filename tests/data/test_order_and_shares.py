@@ -13,6 +13,8 @@ from data.record_sets import ROWS, SCHEMA, example, flat, images, labels, write_
 from mirrored_keras import DistributedModel
 from mirrored_keras.data import Feature, global_batch_size, per_replica_batch_size, tfrecord_dataset, write_tfrecords
 
+pytestmark = pytest.mark.table(every=3)
+
 SHUFFLES = [False, True, 7]
 LARGE_ROW = 1 << 16
 

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from amount import is_one_in
 from invariance.data import TAILS, slices
 from mirrored_keras.parity import reference
 
@@ -74,6 +75,11 @@ class Case:
     def steps(self) -> int:
         rows, batch = self.rows_and_batch
         return EPOCHS * -(-rows // batch)
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether `evaluate` is compared too; it takes as long as training."""
+        return is_one_in(3, self.name)
 
     def by_output(self, values) -> Any:
         """Packs one value per output as `compile` takes it."""
@@ -164,7 +170,7 @@ def train(case: Case, base: type[keras.Model], strategy=None, epochs: int = EPOC
         callbacks=[record],
     )
     weights = model.get_weights()
-    evaluation = model.evaluate(**_feed(case, data), verbose=0, return_dict=True)
+    evaluation = model.evaluate(**_feed(case, data), verbose=0, return_dict=True) if case.is_evaluated else {}
     return Outcome(weights, history.history, batch_logs, evaluation)
 
 

@@ -10,6 +10,7 @@ from invariance.compare import assert_as_reference, assert_same
 from mirrored_keras import DistributedModel
 
 pytestmark = [
+    pytest.mark.table(every=3),
     pytest.mark.filterwarnings("ignore:Gradients do not exist"),
     pytest.mark.usefixtures("float64"),
 ]

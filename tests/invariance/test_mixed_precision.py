@@ -9,6 +9,8 @@ import pytest
 from devices import strategy_for
 from mirrored_keras import DistributedModel
 
+pytestmark = pytest.mark.table(every=3)
+
 ROWS, BATCH = 29, 8  # a last batch of 5 rows
 # Largest ratio measured in this file: 1.8.
 TIMES_ANOTHER_ORDER = 4

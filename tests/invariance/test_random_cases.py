@@ -15,7 +15,7 @@ from invariance.compare import assert_as_reference, assert_same
 from invariance.random_case import random_case
 from mirrored_keras import DistributedModel
 
-pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist")
+pytestmark = [pytest.mark.filterwarnings("ignore:Gradients do not exist"), pytest.mark.table(every=3)]
 
 
 def seeds():

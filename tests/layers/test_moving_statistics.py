@@ -38,7 +38,7 @@ def assert_statistics(model, x, replicas, batch):
 
 @pytest.mark.parametrize(("replicas", "batch"), [(2, 7), (4, 5), (3, 4)])
 def test_weighted_by_rows(replicas, batch):
-    """With 4 rows and 1 on three replicas there are replicas without rows in every batch."""
+    """On three replicas 4 rows are 2, 1 and 1, and the last batch leaves two without rows."""
     x, y = data((3,))
     model, _, _ = fitted(PLAIN, replicas, x, y, batch=batch)
     assert_statistics(model, x, replicas, batch)

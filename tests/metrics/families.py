@@ -10,7 +10,7 @@ from mirrored_keras import DistributedModel
 from model.regression import made_under
 from whole_batch.training import BatchLogs
 
-ROWS, BATCH = 13, 4  # on three replicas 2, 2 and 0 rows, in the last batch 1, 0 and 0
+ROWS, BATCH = 13, 4  # on three replicas 2, 1 and 1 rows, in the last batch 1, 0 and 0
 RANDOM = np.random.default_rng(11)
 X = RANDOM.normal(size=(ROWS, 4)) * np.linspace(0.3, 2.0, ROWS)[:, None]
 LABELS = np.argmax(X[:, :3], axis=1)

@@ -7,6 +7,8 @@ import pytest
 from mirrored_keras import DistributedModel
 from model.regression import assert_same_weights, made_under
 
+pytestmark = pytest.mark.table(every=3)
+
 ROWS, BATCH = 7, 2  # on three replicas 1, 1, 0 rows, and 1, 0, 0 in the last batch
 LAYERS = keras.layers
 

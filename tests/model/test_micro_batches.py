@@ -8,6 +8,8 @@ import tensorflow as tf
 from mirrored_keras import DistributedModel, GlobalBatch, GlobalBatchLoss, SetupError, find_micro_batches
 from model.regression import assert_same_weights, made_under
 
+pytestmark = pytest.mark.table(every=3)
+
 RANDOM = np.random.default_rng(8)
 X, Y = RANDOM.normal(size=(24, 4)).astype("float32"), RANDOM.normal(size=(24, 1)).astype("float32")
 

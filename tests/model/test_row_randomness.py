@@ -8,6 +8,8 @@ import tensorflow as tf
 from mirrored_keras import DistributedModel, SetupError
 from model.regression import assert_same_weights, made_under
 
+pytestmark = pytest.mark.table(every=3)
+
 LAYERS = keras.layers
 ROWS, BATCH = 7, 5  # on three replicas 2, 2 and 1 rows, and 1, 1 and 0 in the last batch
 IMAGE = (6, 6, 3)

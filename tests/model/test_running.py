@@ -10,6 +10,7 @@ from mirrored_keras.replica import startup
 from model.regression import BATCH, ROWS, X, Y, assert_same_logs, assert_trains_as_one, dataset, made_under, perceptron
 
 pytestmark = [
+    pytest.mark.table(every=3),
     pytest.mark.filterwarnings("ignore:`shuffle=True` was passed"),
     pytest.mark.filterwarnings("ignore:Your input ran out of data"),
 ]

@@ -12,7 +12,7 @@ from model.regression import made_under
 RANDOM = np.random.default_rng(5)
 X, Y = RANDOM.normal(size=(37, 4)).astype("float32"), RANDOM.normal(size=(37, 1)).astype("float32")
 
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")
+pytestmark = [pytest.mark.filterwarnings("ignore:Your input ran out of data"), pytest.mark.table(every=3)]
 
 
 class OwnValues(DistributedModel):

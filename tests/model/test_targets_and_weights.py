@@ -11,6 +11,8 @@ import tolerances
 from devices import strategy_for
 from mirrored_keras import BatchError, DistributedModel, GlobalBatch
 
+pytestmark = pytest.mark.table(every=3)
+
 RNG = np.random.default_rng(5)
 X, Y = RNG.normal(size=(11, 4)).astype("float32"), RNG.normal(size=(11, 1)).astype("float32")
 WEIGHTS = RNG.uniform(0, 3, size=11).astype("float32")
