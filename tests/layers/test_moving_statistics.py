@@ -18,8 +18,7 @@ def expected_statistics(x, replicas, batch):
     mean, variance = np.zeros(x.shape[1]), np.ones(x.shape[1])
     for start in range(0, len(x), batch):
         rows = x[start : start + batch].astype("float64")
-        size = -(-len(rows) // replicas)
-        parts = [rows[i : i + size] for i in range(0, len(rows), size)]  # those without rows are left out
+        parts = [part for part in np.array_split(rows, replicas) if len(part)]
         shares = [len(part) / len(rows) for part in parts]
         mean = sum(s * (MOMENTUM * mean + (1 - MOMENTUM) * p.mean(axis=0)) for s, p in zip(shares, parts, strict=True))
         variance = sum(
