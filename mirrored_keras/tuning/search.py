@@ -1,0 +1,377 @@
+"""The part that all tuners share: what a search does around the trials of KerasTuner."""
+
+import contextlib
+import inspect
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import keras_tuner
+import tensorflow as tf
+
+from mirrored_keras import DistributedModel, load_weights, mirrored_strategy
+from mirrored_keras.errors import CheckpointError, SetupError, TuningError, message
+from mirrored_keras.tuning import json_files, private, retention, worker
+from mirrored_keras.tuning.best_epoch import FILE
+from mirrored_keras.tuning.callback_copies import check_callbacks
+from mirrored_keras.tuning.oracles import HonestResults
+from mirrored_keras.tuning.outcomes import InfeasibleError
+from mirrored_keras.tuning.pruning import Pruner
+from mirrored_keras.tuning.results import Results
+from mirrored_keras.tuning.trial_run import TrialRun, is_fatal, reason_of
+from mirrored_keras.tuning.worker_group import WorkerGroup, check_groups
+
+_LOG = logging.getLogger(__name__)
+
+
+class DistributedSearch(Results, private.TunerHooks):
+    """Comes before a tuner of KerasTuner: trials are `DistributedModel`s, apart from each other, and can be resumed.
+
+    `tuning.RandomSearch` and the like have it; your own tuner is `class MyTuner(tuning.Tuner)`.
+
+    Args:
+        *args: Those of the tuner of KerasTuner.
+        keep_checkpoints: Of how many trials, the best ones, the weights are kept; `None` for all.
+        diverged: What becomes of a trial whose loss or objective ends as NaN or infinity. "fail": it fails;
+            "best_epoch": its best finite epoch counts.
+        pruner: Stops trials early: `MedianPruner()`, `SuccessiveHalvingPruner()`, or your own.
+        workers: Groups of device numbers, each for one process that runs trials: `[[0, 1], [2, 3]]`.
+        process_per_trial: Whether every trial has a process of its own, whose memory ends with it.
+        **kwargs: Those of the tuner of KerasTuner; `distribution_strategy` is the strategy of every trial.
+
+    Raises:
+        SetupError: An option is none of these.
+        TuningError: From `search`: no trial was completed, or too many failed one after the other.
+        CheckpointError: A search is to go on from files that are damaged.
+    """
+
+    #: Class of the oracle that the tuner makes; `None` if it is given one.
+    oracle_class: type[keras_tuner.Oracle] | None = None
+    #: A model that does not fit in memory is tried with up to 2**6 micro-batches where its batch size is not known.
+    largest_power_of_pieces = 6
+
+    def __init__(
+        self,
+        *args: Any,
+        keep_checkpoints: int | None = None,
+        diverged: str = "fail",
+        pruner: Pruner | None = None,
+        workers: Sequence[Sequence[int]] | None = None,
+        process_per_trial: bool = False,
+        **kwargs: Any,
+    ):
+        _check_options(keep_checkpoints, diverged, pruner)
+        self.keep_checkpoints, self.diverged, self.pruner = keep_checkpoints, diverged, pruner
+        self.workers = check_groups(workers)
+        self.process_per_trial = process_per_trial
+        self._building_seed: int | None = None
+        if "://" in os.fspath(kwargs.get("directory") or ""):
+            raise SetupError(
+                message(
+                    "A search writes its files on a local file system, where a rename replaces a file at once.",
+                    f"directory={os.fspath(kwargs['directory'])!r}",
+                    'directory="search", and tf.io.gfile.copy afterwards',
+                )
+            )
+        self._pace = worker.Pace()
+        worker.watch_parent()
+        with worker.as_member_of(kwargs) as options:
+            if self.oracle_class is None:
+                self._set_up(*args, **options)
+            else:
+                oracle, hypermodel, options = self._make_oracle(args, options)
+                self._set_up(oracle=oracle, hypermodel=hypermodel, **options)
+
+    def _make_oracle(self, args, kwargs):
+        stock = next(c for c in type(self).__mro__ if c.__module__.startswith("keras_tuner."))
+        given = inspect.signature(stock.__init__).bind(self, *args, **kwargs).arguments
+        options = given.pop("kwargs", {})
+        hypermodel = given.pop("hypermodel", None)
+        del given["self"]
+        self.seed = given.get("seed")
+        return self.oracle_class(**given), hypermodel, options
+
+    def _set_up(self, *args, **kwargs):
+        if self.workers and kwargs.get("distribution_strategy") is None and worker.devices() is not None:
+            # first of all: on the CPU, replicas are made before TensorFlow starts
+            kwargs["distribution_strategy"] = mirrored_strategy(len(worker.devices()))
+        oracle = kwargs.get("oracle", args[0] if args else None)
+        if not isinstance(oracle, HonestResults):
+            raise SetupError(
+                message(
+                    "The oracle of a tuner comes from `mirrored_keras.tuning`, as its files and results do.",
+                    f"oracle={type(oracle).__module__}.{type(oracle).__name__}",
+                    "tuning.oracles.RandomSearchOracle(...); for your own, class MyOracle(tuning.Oracle): ...",
+                )
+            )
+        # in a worker, `self.oracle` becomes a client that does not tell it
+        keras_tuner.Tuner.__init__(self, *args, **kwargs)
+        self.search_seed = worker.seed() if worker.seed() is not None else oracle.seed
+
+    # -- the search ------------------------------------------------------------------------------
+
+    def search(self, *args: Any, **kwargs: Any) -> None:
+        """Searches; the arguments are those of `fit`, or of your `HyperModel.fit`.
+
+        A search that was stopped, at whatever moment, goes on when the same script runs again with
+        `overwrite=False`.
+
+        Args:
+            *args: Handed to `fit`.
+            **kwargs: Handed to `fit`. `callbacks` is a list of callbacks, which every execution gets copies of, and of
+                functions that make one; or a function of a `TrialContext` that returns a list.
+
+        Raises:
+            TuningError: No trial was completed, or too many failed one after the other.
+            SetupError: A callback cannot be copied, or the models cannot be trained under the strategy.
+        """
+        if worker.is_for_another_search(self.project_dir):
+            return
+        check_callbacks(kwargs.get("callbacks"))
+        if worker.is_started_by_a_search():
+            worker.run(lambda: super(DistributedSearch, self).search(*args, **kwargs))
+        elif self.workers or self.process_per_trial:
+            if "verbose" in kwargs:
+                self.oracle.verbose = kwargs["verbose"]
+            self.save()
+            WorkerGroup(self, self.workers or [None], one_trial_each=self.process_per_trial).run()
+        else:
+            super().search(*args, **kwargs)
+        if not private.is_worker(self):
+            self._check_completed()
+
+    def pre_create_trial(self) -> None:
+        """Waits a little in a worker, where the chief may have no trial at the moment."""
+        super().pre_create_trial()
+        if private.is_worker(self):
+            self._pace.wait()
+
+    def on_trial_begin(self, trial: Any) -> None:
+        """Reads the exact values of a trial, which KerasTuner's protocol rounds to single precision."""
+        super().on_trial_begin(trial)
+        if private.is_worker(self):
+            path = os.path.join(self.get_trial_dir(trial.trial_id), "trial.json")
+            trial.hyperparameters.values = json_files.read(path)["hyperparameters"]["values"]
+
+    def on_search_begin(self) -> None:
+        """Writes the state of the search, so that one that is killed in its first trial goes on."""
+        super().on_search_begin()
+        self.save()
+
+    def on_trial_end(self, trial: Any) -> None:
+        """Ends a trial, removes what is not needed any more, and stops a search whose trials all fail."""
+        super().on_trial_end(trial)
+        keras.utils.clear_session(free_memory=True)
+        if private.is_worker(self):
+            worker.end_if_one_trial()
+            return
+        retention.clean(self)
+        self.check_failures()
+
+    def check_failures(self) -> None:
+        """Stops a search whose last trials all failed.
+
+        Raises:
+            TuningError: As many failed in a row as `max_consecutive_failed_trials` says.
+        """
+        failed = self.oracle.consecutive_failures()
+        if len(failed) >= self.oracle.max_consecutive_failed_trials:
+            raise TuningError(
+                message(
+                    "A search ends when too many trials fail one after the other.",
+                    f"max_consecutive_failed_trials={self.oracle.max_consecutive_failed_trials}; "
+                    f"trial {failed[0].trial_id}: {failed[0].message}",
+                    "correct the error above, or max_consecutive_failed_trials=10",
+                )
+            )
+
+    def _check_completed(self):
+        if self.oracle.get_best_trials(1):
+            return
+        trials = [self.oracle.trials[trial_id] for trial_id in self.oracle.end_order]
+        if not trials:
+            reason = "there was no trial at all"
+        else:
+            reason = f"trial {trials[0].trial_id}: {trials[0].message}"
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in self.outcomes().items() if count)
+        raise TuningError(
+            message(
+                "A search must have a trial that was completed.",
+                f"trials={len(trials)} ({counts}); {reason}",
+                "correct the error above, and search again: tuner = tuning.RandomSearch(..., overwrite=True)",
+            )
+        )
+
+    # -- one trial -------------------------------------------------------------------------------
+
+    def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
+        """Trains all executions of a trial; may be overridden as with KerasTuner."""
+        run = TrialRun(self, trial)
+        try:
+            return run.run(args, kwargs)
+        except Exception as error:
+            reason = reason_of(error)
+            run.record.end("infeasible" if isinstance(error, InfeasibleError) else "failed", reason)
+            if isinstance(error, InfeasibleError):
+                raise keras_tuner.errors.FailedTrialError(reason) from error
+            if is_fatal(error):
+                trial.status, trial.message = "FAILED", reason
+                self.oracle.end_trial(trial)
+                self.save()
+                if not isinstance(error, keras_tuner.errors.FatalError):
+                    raise private.fatal(error) from error
+            raise
+
+    def build_trial(self, hp: keras_tuner.HyperParameters, *, seed: int | None) -> keras.Model:
+        """Builds the model of an execution.
+
+        Args:
+            hp: The values of the trial.
+            seed: From which Python, NumPy, TensorFlow and Keras draw; `None` leaves them alone.
+        """
+        self._building_seed = seed
+        try:
+            return private.try_build(self, hp)
+        finally:
+            self._building_seed = None
+
+    def build_model(self, hp: keras_tuner.HyperParameters) -> keras.Model:
+        """Builds a model in the scope of the strategy, and makes a plain one a `DistributedModel`.
+
+        Args:
+            hp: The values of the trial.
+        """
+        with keras_tuner.engine.tuner.maybe_distribute(self.distribution_strategy):
+            if self._building_seed is not None:
+                keras.utils.set_random_seed(self._building_seed)
+            model = self.hypermodel.build(hp)
+            if isinstance(model, keras.Model) and not isinstance(model, DistributedModel):
+                with _scope_of(model):
+                    model = DistributedModel.from_model(model, compiled=True)
+            private.override_compile_arguments(self, model)
+        return model
+
+    # -- models ----------------------------------------------------------------------------------
+
+    def load_model(self, trial: Any) -> keras.Model:
+        """Builds the model of a trial with the weights of its best epoch, and the optimizer of that epoch.
+
+        Args:
+            trial: Of this search.
+
+        Raises:
+            CheckpointError: The checkpoint is damaged, or was not kept.
+        """
+        model = self.build_trial(trial.hyperparameters, seed=None)
+        folder = self.get_trial_dir(trial.trial_id)
+        if not model.built:
+            model.build_from_config(json_files.read(os.path.join(folder, "build_config.json")))
+        path = os.path.join(folder, FILE)
+        if not os.path.exists(path):
+            raise CheckpointError(
+                message(
+                    "The weights of a trial are read from its checkpoint.",
+                    f"path={path!r}, which is not there; keep_checkpoints={self.keep_checkpoints}",
+                    f"tuner.get_best_models({self.keep_checkpoints or 1}); or train tuner.get_best_hyperparameters()",
+                )
+            )
+        self.restore(model, path)
+        return model
+
+    def restore(self, model: keras.Model, path: str) -> None:
+        """Sets the weights and, if the file has it, the state of the optimizer of a model.
+
+        Args:
+            model: Built and compiled as then.
+            path: A checkpoint of a trial.
+        """
+        load_weights(model, path)
+
+    def get_best_models(
+        self, num_models: int = 1, *, strategy: tf.distribute.Strategy | None = None
+    ) -> list[keras.Model]:
+        """Returns the best models, ready to go on training: with the weights and the optimizer of their best epoch.
+
+        Args:
+            num_models: How many.
+            strategy: Where they are to live; that of the search if `None`.
+
+        Returns:
+            The best first. A trial whose checkpoint is damaged is passed over, with a warning.
+
+        Raises:
+            CheckpointError: There are fewer checkpoints, since `keep_checkpoints` is less than `num_models`.
+            TuningError: No trial was completed.
+        """
+        self._check_completed()
+        models: list[keras.Model] = []
+        own = self.distribution_strategy
+        self.distribution_strategy = strategy or own
+        try:
+            for trial in self.oracle.get_best_trials(len(self.oracle.trials)):
+                if len(models) == num_models:
+                    break
+                try:
+                    models.append(self.load_model(trial))
+                except CheckpointError as error:
+                    if "which is not there" in str(error):
+                        raise
+                    _LOG.warning("trial %s is passed over: %s", trial.trial_id, error)
+        finally:
+            self.distribution_strategy = own
+        return models
+
+    def get_best_hyperparameters(self, num_trials: int = 1) -> list[keras_tuner.HyperParameters]:
+        """Returns the values of the best trials, the best first; never of one that failed.
+
+        Args:
+            num_trials: How many.
+
+        Raises:
+            TuningError: No trial was completed.
+        """
+        self._check_completed()
+        return super().get_best_hyperparameters(num_trials)
+
+
+@contextlib.contextmanager
+def _scope_of(model: keras.Model) -> Iterator[None]:
+    # a build function may have entered the scope of a strategy by itself
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync > 1 and not tf.distribute.has_strategy():
+        with strategy.scope():
+            yield
+    else:
+        yield
+
+
+def _check_options(keep_checkpoints, diverged, pruner):
+    whole = isinstance(keep_checkpoints, int) and not isinstance(keep_checkpoints, bool) and keep_checkpoints > 0
+    if keep_checkpoints is not None and not whole:
+        raise SetupError(
+            message(
+                "`keep_checkpoints` is a number of trials, 1 or more, or None.",
+                f"keep_checkpoints={keep_checkpoints!r}",
+                "tuning.RandomSearch(..., keep_checkpoints=5)",
+            )
+        )
+    if diverged not in ("fail", "best_epoch"):
+        raise SetupError(
+            message(
+                '`diverged` is "fail" or "best_epoch".',
+                f"diverged={diverged!r}",
+                'tuning.RandomSearch(..., diverged="best_epoch")',
+            )
+        )
+    if pruner is not None and not isinstance(pruner, Pruner):
+        raise SetupError(
+            message(
+                "`pruner` is a rule that stops trials.",
+                f"pruner={pruner!r}",
+                "tuning.RandomSearch(..., pruner=tuning.MedianPruner())",
+            )
+        )
+
+
