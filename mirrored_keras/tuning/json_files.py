@@ -22,10 +22,15 @@ def write(path: str | os.PathLike[str], content: Any, *, copy: bool = True) -> s
         The text.
     """
     text = json.dumps(content)
-    # the file first: after a kill between the two, the file is the newer one, and whole
-    for target in (pathlib.Path(path), *((_copy_of(path),) if copy else ())):
-        with written_atomically(target) as temporary:
-            pathlib.Path(temporary).write_text(text, encoding="utf-8")
+    with written_atomically(path) as temporary:
+        pathlib.Path(temporary).write_text(text, encoding="utf-8")
+    if copy:
+        # after the file: a kill between the two leaves a file that is newer, and whole. Not flushed to the disk, which
+        # takes longer than all the rest
+        beside = _copy_of(path)
+        temporary = beside.with_name(f"{beside.name}.{os.getpid()}")
+        pathlib.Path(temporary).write_text(text, encoding="utf-8")
+        os.replace(temporary, beside)
     return text
 
 

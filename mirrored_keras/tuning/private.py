@@ -27,8 +27,6 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "_build_hypermodel",
         # called: clears the session, builds, checks type and size
         "_try_build",
-        # called: optimizer, loss and metrics given to the tuner
-        "_override_compile_args",
         # called: does another process own the oracle?
         "_is_worker",
     ),
@@ -94,11 +92,6 @@ class TunerHooks:
 def try_build(tuner: Any, hp: keras_tuner.HyperParameters) -> keras.Model:
     """Builds and checks the model of a trial, in a session without the models before."""
     return tuner._try_build(hp)
-
-
-def override_compile_arguments(tuner: Any, model: keras.Model) -> None:
-    """Compiles with the optimizer, loss and metrics that a tuner was given."""
-    tuner._override_compile_args(model)
 
 
 def is_worker(tuner: Any) -> bool:

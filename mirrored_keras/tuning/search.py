@@ -163,7 +163,6 @@ class DistributedSearch(Results, private.TunerHooks):
     def on_trial_end(self, trial: Any) -> None:
         """Ends a trial, removes what is not needed any more, and stops a search whose trials all fail."""
         super().on_trial_end(trial)
-        keras.utils.clear_session(free_memory=True)
         if private.is_worker(self):
             worker.end_if_one_trial()
             return
@@ -250,8 +249,19 @@ class DistributedSearch(Results, private.TunerHooks):
             if isinstance(model, keras.Model) and not isinstance(model, DistributedModel):
                 with _scope_of(model):
                     model = DistributedModel.from_model(model, compiled=True)
-            private.override_compile_arguments(self, model)
+            self._compile_with_own(model)
         return model
+
+    def _compile_with_own(self, model):
+        # KerasTuner's own way reads attributes that an uncompiled model does not have
+        given = {"optimizer": self.optimizer, "loss": self.loss, "metrics": self.metrics}
+        given = {name: value for name, value in given.items() if value}
+        if not given or not isinstance(model, keras.Model):
+            return
+        if isinstance(given.get("optimizer"), keras.optimizers.Optimizer):  # one for each trial, made in the scope
+            given["optimizer"] = keras.optimizers.deserialize(keras.optimizers.serialize(given["optimizer"]))
+        before = keras.saving.deserialize_keras_object(model.get_compile_config() or {}) if model.compiled else {}
+        model.compile(**{**before, **given})
 
     # -- models ----------------------------------------------------------------------------------
 

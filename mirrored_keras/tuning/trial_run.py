@@ -111,7 +111,6 @@ class TrialRun:
         self._built = False
         hp = context.hyperparameters
         model = self._tuner.build_trial(hp, seed=context.seed)
-        self._write_build_config(model)
         self._continue_past_trial(context, model)
         self._built = True
         if self.record.content["micro_batches"] > 1:
@@ -127,11 +126,9 @@ class TrialRun:
         options = space.with_batch_size(self._tuner.hypermodel, hp, arguments, options)
         result = self._tuner.hypermodel.fit(hp, model, *arguments, callbacks=callbacks, **options)
         private.validate_result(result, objective)
+        # a model without a graph is built by its first batch
+        json_files.write(os.path.join(self._folder, "build_config.json"), model.get_build_config(), copy=False)
         return result
-
-    def _write_build_config(self, model):
-        config = model.get_build_config()
-        json_files.write(os.path.join(self._folder, "build_config.json"), config, copy=False)
 
     def _continue_past_trial(self, context, model):
         past = context.hyperparameters.values.get("tuner/trial_id")
