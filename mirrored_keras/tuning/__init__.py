@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keras_tuner import HyperModel, HyperParameters, Objective, errors, synchronized
+
     from mirrored_keras.errors import TuningError
     from mirrored_keras.tuning import oracles
     from mirrored_keras.tuning.oracles import Oracle

@@ -185,5 +185,5 @@ def _replace_in_attributes(callback, old, new):
     for key, value in vars(callback).items():
         if isinstance(value, (str, pathlib.PurePath)):
             text = os.fspath(value)
-            if text == old or text.startswith(old + os.sep) or text.startswith(old + "."):
+            if text == old or text.startswith((old + os.sep, old + ".")):
                 vars(callback)[key] = type(value)(new + text[len(old) :])

@@ -9,10 +9,14 @@ from mirrored_keras.checkpoint.atomic import written_atomically
 from mirrored_keras.errors import SetupError, TuningError, message
 from mirrored_keras.tuning.trial_record import OUTCOMES
 
-_COLORS = dict(zip((*OUTCOMES, "running"), ("tab:blue", "tab:orange", "tab:red", "tab:purple", "tab:gray"), strict=True))
+_COLORS = dict(
+    zip((*OUTCOMES, "running"), ("tab:blue", "tab:orange", "tab:red", "tab:purple", "tab:gray"), strict=True)
+)
 
 
-def draw(rows: list[dict[str, Any]], path: str | os.PathLike[str], *, kind: str, objective: str, direction: str) -> None:
+def draw(
+    rows: list[dict[str, Any]], path: str | os.PathLike[str], *, kind: str, objective: str, direction: str
+) -> None:
     """Draws the trials of a search.
 
     Args:

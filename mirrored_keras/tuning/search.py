@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,11 +10,12 @@ import keras
 import keras_tuner
 import tensorflow as tf
 
-from mirrored_keras import DistributedModel, load_weights, mirrored_strategy
-from mirrored_keras.errors import CheckpointError, SetupError, TuningError, message
+from mirrored_keras import DistributedModel, mirrored_strategy
+from mirrored_keras.errors import SetupError, TuningError, message
 from mirrored_keras.tuning import json_files, private, retention, worker
-from mirrored_keras.tuning.best_epoch import FILE
+from mirrored_keras.tuning.best_models import BestModels
 from mirrored_keras.tuning.callback_copies import check_callbacks
+from mirrored_keras.tuning.options import check_options
 from mirrored_keras.tuning.oracles import HonestResults
 from mirrored_keras.tuning.outcomes import InfeasibleError
 from mirrored_keras.tuning.pruning import Pruner
@@ -23,10 +23,8 @@ from mirrored_keras.tuning.results import Results
 from mirrored_keras.tuning.trial_run import TrialRun, is_fatal, reason_of
 from mirrored_keras.tuning.worker_group import WorkerGroup, check_groups
 
-_LOG = logging.getLogger(__name__)
 
-
-class DistributedSearch(Results, private.TunerHooks):
+class DistributedSearch(BestModels, Results, private.TunerHooks):
     """Comes before a tuner of KerasTuner: trials are `DistributedModel`s, apart from each other, and can be resumed.
 
     `tuning.RandomSearch` and the like have it; your own tuner is `class MyTuner(tuning.Tuner)`.
@@ -62,7 +60,7 @@ class DistributedSearch(Results, private.TunerHooks):
         process_per_trial: bool = False,
         **kwargs: Any,
     ):
-        _check_options(keep_checkpoints, diverged, pruner)
+        check_options(keep_checkpoints, diverged, pruner)
         self.keep_checkpoints, self.diverged, self.pruner = keep_checkpoints, diverged, pruner
         self.workers = check_groups(workers)
         self.process_per_trial = process_per_trial
@@ -140,7 +138,7 @@ class DistributedSearch(Results, private.TunerHooks):
         else:
             super().search(*args, **kwargs)
         if not private.is_worker(self):
-            self._check_completed()
+            self.check_completed()
 
     def pre_create_trial(self) -> None:
         """Waits a little in a worker, where the chief may have no trial at the moment."""
@@ -186,14 +184,16 @@ class DistributedSearch(Results, private.TunerHooks):
                 )
             )
 
-    def _check_completed(self):
+    def check_completed(self) -> None:
+        """Refuses to name a best trial where none was completed.
+
+        Raises:
+            TuningError: With the first traceback.
+        """
         if self.oracle.get_best_trials(1):
             return
         trials = [self.oracle.trials[trial_id] for trial_id in self.oracle.end_order]
-        if not trials:
-            reason = "there was no trial at all"
-        else:
-            reason = f"trial {trials[0].trial_id}: {trials[0].message}"
+        reason = f"trial {trials[0].trial_id}: {trials[0].message}" if trials else "there was no trial at all"
         counts = ", ".join(f"{count} {outcome}" for outcome, count in self.outcomes().items() if count)
         raise TuningError(
             message(
@@ -263,88 +263,6 @@ class DistributedSearch(Results, private.TunerHooks):
         before = keras.saving.deserialize_keras_object(model.get_compile_config() or {}) if model.compiled else {}
         model.compile(**{**before, **given})
 
-    # -- models ----------------------------------------------------------------------------------
-
-    def load_model(self, trial: Any) -> keras.Model:
-        """Builds the model of a trial with the weights of its best epoch, and the optimizer of that epoch.
-
-        Args:
-            trial: Of this search.
-
-        Raises:
-            CheckpointError: The checkpoint is damaged, or was not kept.
-        """
-        model = self.build_trial(trial.hyperparameters, seed=None)
-        folder = self.get_trial_dir(trial.trial_id)
-        if not model.built:
-            model.build_from_config(json_files.read(os.path.join(folder, "build_config.json")))
-        path = os.path.join(folder, FILE)
-        if not os.path.exists(path):
-            raise CheckpointError(
-                message(
-                    "The weights of a trial are read from its checkpoint.",
-                    f"path={path!r}, which is not there; keep_checkpoints={self.keep_checkpoints}",
-                    f"tuner.get_best_models({self.keep_checkpoints or 1}); or train tuner.get_best_hyperparameters()",
-                )
-            )
-        self.restore(model, path)
-        return model
-
-    def restore(self, model: keras.Model, path: str) -> None:
-        """Sets the weights and, if the file has it, the state of the optimizer of a model.
-
-        Args:
-            model: Built and compiled as then.
-            path: A checkpoint of a trial.
-        """
-        load_weights(model, path)
-
-    def get_best_models(
-        self, num_models: int = 1, *, strategy: tf.distribute.Strategy | None = None
-    ) -> list[keras.Model]:
-        """Returns the best models, ready to go on training: with the weights and the optimizer of their best epoch.
-
-        Args:
-            num_models: How many.
-            strategy: Where they are to live; that of the search if `None`.
-
-        Returns:
-            The best first. A trial whose checkpoint is damaged is passed over, with a warning.
-
-        Raises:
-            CheckpointError: There are fewer checkpoints, since `keep_checkpoints` is less than `num_models`.
-            TuningError: No trial was completed.
-        """
-        self._check_completed()
-        models: list[keras.Model] = []
-        own = self.distribution_strategy
-        self.distribution_strategy = strategy or own
-        try:
-            for trial in self.oracle.get_best_trials(len(self.oracle.trials)):
-                if len(models) == num_models:
-                    break
-                try:
-                    models.append(self.load_model(trial))
-                except CheckpointError as error:
-                    if "which is not there" in str(error):
-                        raise
-                    _LOG.warning("trial %s is passed over: %s", trial.trial_id, error)
-        finally:
-            self.distribution_strategy = own
-        return models
-
-    def get_best_hyperparameters(self, num_trials: int = 1) -> list[keras_tuner.HyperParameters]:
-        """Returns the values of the best trials, the best first; never of one that failed.
-
-        Args:
-            num_trials: How many.
-
-        Raises:
-            TuningError: No trial was completed.
-        """
-        self._check_completed()
-        return super().get_best_hyperparameters(num_trials)
-
 
 @contextlib.contextmanager
 def _scope_of(model: keras.Model) -> Iterator[None]:
@@ -355,33 +273,3 @@ def _scope_of(model: keras.Model) -> Iterator[None]:
             yield
     else:
         yield
-
-
-def _check_options(keep_checkpoints, diverged, pruner):
-    whole = isinstance(keep_checkpoints, int) and not isinstance(keep_checkpoints, bool) and keep_checkpoints > 0
-    if keep_checkpoints is not None and not whole:
-        raise SetupError(
-            message(
-                "`keep_checkpoints` is a number of trials, 1 or more, or None.",
-                f"keep_checkpoints={keep_checkpoints!r}",
-                "tuning.RandomSearch(..., keep_checkpoints=5)",
-            )
-        )
-    if diverged not in ("fail", "best_epoch"):
-        raise SetupError(
-            message(
-                '`diverged` is "fail" or "best_epoch".',
-                f"diverged={diverged!r}",
-                'tuning.RandomSearch(..., diverged="best_epoch")',
-            )
-        )
-    if pruner is not None and not isinstance(pruner, Pruner):
-        raise SetupError(
-            message(
-                "`pruner` is a rule that stops trials.",
-                f"pruner={pruner!r}",
-                "tuning.RandomSearch(..., pruner=tuning.MedianPruner())",
-            )
-        )
-
-

@@ -1,4 +1,4 @@
-"""What KerasTuner does not keep of a trial: every execution, its seed, the reason of a failure, whose weights are saved."""
+"""What KerasTuner does not keep of a trial: all executions, their seeds, reasons, and whose weights are saved."""
 
 import os
 from collections.abc import Mapping

@@ -74,7 +74,7 @@ class WorkerGroup:
             "error": os.fspath(error),
         }
         address = dict(zip(worker.ADDRESS, ("127.0.0.1", str(self._port), name), strict=True))
-        environment = {**os.environ, **address, worker.SETTINGS: json.dumps(settings), **_visible(devices)}
+        environment = {**os.environ, **address, worker.SETTINGS: json.dumps(settings), **visible_devices(devices)}
         self._requests[index] = self._oracle.requests[name]
         with open(self._folder / f"{name}.log", "ab") as log:
             self._processes[index] = subprocess.Popen(
@@ -196,7 +196,15 @@ def check_command() -> None:
         )
 
 
-def _visible(devices):
+def visible_devices(devices: Sequence[int] | None) -> dict[str, str]:
+    """Returns the variable that shows a worker its GPUs, if there are any.
+
+    Args:
+        devices: Physical ids.
+
+    Raises:
+        SetupError: They are hidden from this process.
+    """
     known = os.environ.get("CUDA_VISIBLE_DEVICES")
     if devices is None or known in ("", "-1"):
         return {}

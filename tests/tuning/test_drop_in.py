@@ -31,7 +31,7 @@ def test_scores_do_not_depend_on_the_number_of_replicas(make_strategy, tmp_path)
         found[replicas] = scores(search(tuner))
     best = tuner.get_best_models()[0]
     assert isinstance(best, DistributedModel) and best.distribute_strategy.num_replicas_in_sync == 4
-    x, y, held_out = data()
+    _, _, held_out = data()
     assert best.evaluate(*held_out, verbose=0)[0] == pytest.approx(min(found[4]), rel=tolerances.logs(8))
     # with its optimizer: two epochs of four batches
     assert int(best.optimizer.iterations.numpy()) == 8
@@ -108,10 +108,12 @@ def test_plain_models_keep_what_they_were_compiled_with(tmp_path):
     search(tuner, epochs=1)
     model = tuner.get_best_models()[0]
     assert type(model.optimizer) is keras.optimizers.SGD and model.run_eagerly
-    x, y, held_out = data()
+    _, _, held_out = data()
     values = model.evaluate(*held_out, return_dict=True, verbose=0)
     assert values["mse"] == pytest.approx(min(scores(tuner)), rel=1e-6)
-    assert values["loss"] == pytest.approx(np.mean(np.abs(model.predict(held_out[0], verbose=0) - held_out[1])), rel=1e-5)
+    assert values["loss"] == pytest.approx(
+        np.mean(np.abs(model.predict(held_out[0], verbose=0) - held_out[1])), rel=1e-5
+    )
 
 
 def test_optimizer_and_loss_of_the_tuner(tmp_path):

@@ -35,7 +35,9 @@ def test_three_failures_in_a_row_end_a_search_and_its_files_say_so(tmp_path):
 
     oracle = tuning.oracles.RandomSearchOracle(max_trials=9, seed=3)
     tuner = Function(oracle, function, directory=tmp_path)
-    with pytest.raises(tuning.TuningError, match=r"(?s)too many trials fail.*max_consecutive_failed_trials=3.*too much"):
+    with pytest.raises(
+        tuning.TuningError, match=r"(?s)too many trials fail.*max_consecutive_failed_trials=3.*too much"
+    ):
         tuner.search(verbose=0)
     assert len(tuner.calls) == 3
     stored = [json.loads(path.read_text())["status"] for path in tmp_path.glob("*/trial_*/trial.json")]

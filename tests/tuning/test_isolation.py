@@ -15,7 +15,9 @@ from tuning.searches import build_eager, function_search, search
 
 
 def context(folder, trial_id="3", execution=1):
-    return TrialContext(trial_id, execution, None, folder=str(folder / f"trial_{trial_id}/execution{execution}"), seed=7)
+    return TrialContext(
+        trial_id, execution, None, folder=str(folder / f"trial_{trial_id}/execution{execution}"), seed=7
+    )
 
 
 class Counts(keras.callbacks.Callback):
@@ -122,6 +124,7 @@ def test_a_path_in_the_folder_of_the_execution_stays(tmp_path):
     assert logger.filename == f"{one.folder}/log.csv" and counts.seed == 7
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_a_trial_does_not_resume_another_one(tmp_path):
     """Stock: trial 1 goes on from the weights and the epoch that trial 0 left behind when it died."""
     died = []

@@ -1,0 +1,52 @@
+"""A search with worker processes, as a script.
+
+python tests/tuning/worker_search.py FOLDER KIND
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from mirrored_keras import tuning
+
+folder, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
+
+
+class Worked(tuning.Tuner):
+    """Trains nothing, so that a worker is up in the time of an import."""
+
+    def run_trial(self, trial, *args, **kwargs):
+        hp = trial.hyperparameters
+        x = hp.Float("x", 0.0, 1.0, step=0.1)
+        marks = folder / "marks"
+        marks.mkdir(exist_ok=True)
+        mark = marks / f"{trial.trial_id}-{os.environ['KERASTUNER_TUNER_ID']}-{os.getpid()}"
+        mark.write_text(os.environ["MIRRORED_KERAS_WORKER"], encoding="utf-8")
+        if kind == "killed" and trial.trial_id.endswith("1") and len(list(marks.glob(f"{trial.trial_id}-*"))) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "always_killed" and trial.trial_id.endswith("1"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "fails" and trial.trial_id.endswith("1"):
+            raise ValueError("this reason travels")
+        if kind == "fatal":
+            raise tuning.errors.FatalValueError("this ends the search")
+        if kind == "chief_killed":
+            time.sleep(600)
+        time.sleep(0.3)  # so that both workers get trials
+        return x
+
+
+if kind == "broken" and "MIRRORED_KERAS_WORKER" in os.environ:
+    raise ImportError("only in a worker")
+oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3)
+workers = None if kind == "process_per_trial" else [[0], [1]]
+tuner = Worked(oracle, directory=folder, workers=workers, process_per_trial=kind == "process_per_trial")
+print("reaches search")
+tuner.search(verbose=0)
+# never in a worker
+(folder / "rows.json").write_text(json.dumps(tuner.results()), encoding="utf-8")
