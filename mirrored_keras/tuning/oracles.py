@@ -16,9 +16,6 @@ COMPLETED, INVALID, FAILED, RUNNING = "COMPLETED", "INVALID", "FAILED", "RUNNING
 class HonestResults(OracleHooks):
     """Comes before an oracle of KerasTuner: what failed is never best, never proposed again, and has a reason."""
 
-    #: Whether a process was told that there are no more trials.
-    is_exhausted = False
-
     def populate_space(self, trial_id: str) -> dict[str, Any]:
         """Proposes values, which no trial had, unless it continues one."""
         response = super().populate_space(trial_id)

@@ -124,6 +124,9 @@ def tensorboard_hyperparameters(hp: keras_tuner.HyperParameters) -> dict[Any, An
 class OracleHooks:
     """What an oracle of KerasTuner calls, and has no public name for."""
 
+    #: Whether a process was told that there are no more trials.
+    is_exhausted = False
+
     def _save_trial(self, trial: Any) -> None:
         json_files.write(os.path.join(self.trial_folder(trial.trial_id), "trial.json"), trial.get_state())
 
@@ -171,6 +174,14 @@ class OracleHooks:
         trial = self.trials[trial_id]
         trial.status, trial.message = "FAILED", reason
         self.end_trial(trial)
+
+    @keras_tuner.synchronized
+    def has_trials_left(self) -> bool:
+        """Returns whether a process that asks may be given a trial."""
+        if self.is_exhausted:
+            return False
+        open_trials = bool(self._retry_queue) or bool(self.ongoing_trials)
+        return open_trials or self.max_trials is None or len(self.trials) < self.max_trials
 
     def unseen_values(self) -> dict[str, Any] | None:
         """Returns random values that no trial had, `None` if there are no more."""

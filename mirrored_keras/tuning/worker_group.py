@@ -94,7 +94,7 @@ class WorkerGroup:
         if code == 0:
             if self._oracle.requests[name] == self._requests[index]:
                 self._refuse(name, code, "it did not come to `search`")
-            if not self._oracle.is_exhausted:
+            if self._oracle.has_trials_left():
                 self._start(index)
             return
         if code > 0 and self._oracle.requests[name] == self._requests[index]:

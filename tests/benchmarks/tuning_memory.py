@@ -61,7 +61,5 @@ if kind == "process_per_trial":
     tuner.oracle.end_trial = end_trial
 tuner.search(x, x[:, :1], batch_size=16, verbose=0)
 slope = np.polyfit(range(5, len(sizes)), sizes[5:], 1)[0]
-print(
-    f"{kind}: {len(sizes)} trials, {sizes[5]:.0f} MB after 6, {sizes[-1]:.0f} MB after the last: {slope:.2f} MB per trial"
-)
+print(f"{kind}: {len(sizes)} trials, {sizes[5]:.0f} to {sizes[-1]:.0f} MB, {slope:.2f} MB per trial")
 shutil.rmtree(folder, ignore_errors=True)

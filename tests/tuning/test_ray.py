@@ -30,7 +30,8 @@ def train(config):
     tune.report({"loss": history.history["loss"][-1]})
 
 ray.init(num_cpus=1, include_dashboard=False, address="local")
-tuner = tune.Tuner(train, param_space={"rate": tune.grid_search([0.1, 1e-6])}, run_config=tune.RunConfig(storage_path=FOLDER))
+rates = {"rate": tune.grid_search([0.1, 1e-6])}
+tuner = tune.Tuner(train, param_space=rates, run_config=tune.RunConfig(storage_path=FOLDER))
 best = tuner.fit().get_best_result("loss", "min")
 print("best", best.config["rate"])
 """

@@ -13,7 +13,7 @@ import pytest
 import mirrored_keras
 from mirrored_keras import SetupError, tuning
 from mirrored_keras.tuning import worker_group
-from tuning.searches import function_search
+from tuning.searches import Function, function_search
 
 SCRIPT = pathlib.Path(__file__).with_name("worker_search.py")
 
@@ -51,34 +51,27 @@ def in_one_process(tmp_path_factory):
     return {row["trial_id"]: row["score"] for row in tuner.results()}
 
 
-def scores(rows):
-    return {row["trial_id"]: pytest.approx(row["score"], rel=1e-6) for row in rows}
-
-
-def test_a_killed_worker_is_replaced_and_its_trial_runs_again(in_one_process, tmp_path):
+def test_a_killed_worker_is_replaced_and_reasons_travel(in_one_process, tmp_path):
     rows, printed, marks = searched(tmp_path, "killed")
     assert rows, printed
-    assert in_one_process == scores(rows)
+    assert {**in_one_process, "2": None} == {
+        row["trial_id"]: row["score"] and pytest.approx(row["score"]) for row in rows
+    }
     assert [row["hp.x"] for row in rows] == list(in_one_process.values())  # exact, not in single precision
     assert {name for _, name, _ in marks} == {"worker0", "worker1"}
-    assert len([mark for mark in marks if mark[0].endswith("1")]) == 2
-    assert "waits for another process" in printed and "SIGKILL" in printed
+    assert [mark[0] for mark in marks].count("1") == 2
+    assert "Trial 1 waits for another process" in printed and "SIGKILL" in printed
     devices = {json.loads(path.read_text())["devices"][0] for path in (tmp_path / "marks").glob("*")}
     assert devices == {0, 1}
+    assert rows[2]["outcome"] == "failed"
+    assert rows[2]["reason"].rstrip().endswith("ValueError: this reason travels")
 
 
 def test_every_trial_in_a_process_of_its_own(in_one_process, tmp_path):
     rows, printed, marks = searched(tmp_path, "process_per_trial")
     assert rows, printed
-    assert in_one_process == scores(rows)
+    assert [row["score"] for row in rows] == pytest.approx(list(in_one_process.values()))
     assert len({process for _, _, process in marks}) == 4
-
-
-def test_reasons_of_failures_travel(tmp_path):
-    rows, printed, _ = searched(tmp_path, "fails")
-    assert rows, printed
-    (failed,) = [row for row in rows if row["outcome"] == "failed"]
-    assert failed["reason"].rstrip().endswith("ValueError: this reason travels")
 
 
 def test_an_error_that_ends_the_search_travels_and_ends_the_workers(tmp_path):
@@ -95,7 +88,7 @@ def test_a_worker_that_does_not_come_to_the_search(tmp_path):
 def test_workers_end_with_the_process_that_started_them(tmp_path):
     process = start(tmp_path, "chief_killed")
     until = time.monotonic() + 120
-    while len(list((tmp_path / "marks").glob("*")) if (tmp_path / "marks").exists() else []) < 2:
+    while len(list((tmp_path / "marks").glob("*")) if (tmp_path / "marks").exists() else []) < 1:
         assert time.monotonic() < until and process.poll() is None
         time.sleep(0.1)
     workers = [int(path.name.split("-")[2]) for path in (tmp_path / "marks").glob("*")]
@@ -113,12 +106,30 @@ def is_running(pid):
     return False
 
 
+class Fake(worker_group.WorkerGroup):
+    """Starts no process: asks for a trial as one would."""
+
+    def _start(self, index):
+        self._folder.mkdir(exist_ok=True)
+        (self._folder / f"worker{index}.log").write_text("the last words")
+        self._requests[index] = self._oracle.requests[f"worker{index}"]
+        self._oracle.create_trial(f"worker{index}")
+        self._processes[index] = None
+
+
 def test_a_trial_that_ends_its_process_again_and_again_fails(tmp_path):
-    rows, printed, _ = searched(tmp_path, "always_killed")
-    assert rows, printed
-    (failed,) = [row for row in rows if row["outcome"] == "failed"]
+    tuner = Function(
+        tuning.oracles.RandomSearchOracle(max_trials=2), lambda hp: hp.Float("x", 0, 1), directory=tmp_path
+    )
+    group = Fake(tuner, [None], one_trial_each=False)
+    group._start(0)
+    for _ in range(3):
+        assert list(tuner.oracle.ongoing_trials.values())[0].trial_id == "0"
+        group._after(0, -9)
+    (failed,) = [row for row in tuner.results() if row["outcome"] == "failed"]
+    assert failed["trial_id"] == "0" and "the last words" in failed["reason"]
     assert "Its process was ended 3 times, the last time by signal SIGKILL" in failed["reason"]
-    assert len([row for row in rows if row["outcome"] == "completed"]) == 3
+    assert list(tuner.oracle.ongoing_trials.values())[0].trial_id == "1"
 
 
 @pytest.mark.parametrize("workers", [[], [[]], [[0], [0]], [[-1]], [["0"]], 2])

@@ -12,9 +12,17 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+folder, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
+if kind == "broken" and "MIRRORED_KERAS_WORKER" in os.environ:
+    raise ImportError("only in a worker")
+
 from mirrored_keras import tuning
 
-folder, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
+
+def wait_for(found):
+    until = time.monotonic() + 200
+    while not found() and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 class Worked(tuning.Tuner):
@@ -27,24 +35,22 @@ class Worked(tuning.Tuner):
         marks.mkdir(exist_ok=True)
         mark = marks / f"{trial.trial_id}-{os.environ['KERASTUNER_TUNER_ID']}-{os.getpid()}"
         mark.write_text(os.environ["MIRRORED_KERAS_WORKER"], encoding="utf-8")
-        if kind == "killed" and trial.trial_id.endswith("1") and len(list(marks.glob(f"{trial.trial_id}-*"))) == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if kind == "always_killed" and trial.trial_id.endswith("1"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if kind == "fails" and trial.trial_id.endswith("1"):
-            raise ValueError("this reason travels")
+        if kind == "killed":
+            if trial.trial_id == "0":  # leaves trial 1 to the other worker
+                wait_for(lambda: list(marks.glob("1-*")))
+            if trial.trial_id == "1" and len(list(marks.glob("1-*"))) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if trial.trial_id == "2":
+                raise ValueError("this reason travels")
         if kind == "fatal":
             raise tuning.errors.FatalValueError("this ends the search")
         if kind == "chief_killed":
             time.sleep(600)
-        time.sleep(0.3)  # so that both workers get trials
         return x
 
 
-if kind == "broken" and "MIRRORED_KERAS_WORKER" in os.environ:
-    raise ImportError("only in a worker")
 oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3)
-workers = None if kind == "process_per_trial" else [[0], [1]]
+workers = {"process_per_trial": None, "killed": [[0], [1]]}.get(kind, [[0]])
 tuner = Worked(oracle, directory=folder, workers=workers, process_per_trial=kind == "process_per_trial")
 print("reaches search")
 tuner.search(verbose=0)
