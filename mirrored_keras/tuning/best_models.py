@@ -12,19 +12,15 @@ from mirrored_keras import load_weights
 from mirrored_keras.errors import CheckpointError, message
 from mirrored_keras.tuning import json_files
 from mirrored_keras.tuning.best_epoch import FILE
+from mirrored_keras.tuning.private import MixedWithTuner
 
 _LOG = logging.getLogger(__name__)
 
 
-class BestModels:
+class BestModels(MixedWithTuner):
     """What a tuner gives out when its search is over."""
 
-    oracle: Any
     distribution_strategy: tf.distribute.Strategy | None
-    keep_checkpoints: int | None
-    build_trial: Any
-    check_completed: Any
-    get_trial_dir: Any
 
     def load_model(self, trial: Any) -> keras.Model:
         """Builds the model of a trial with the weights of its best epoch, and the optimizer of that epoch.

@@ -59,14 +59,16 @@ class HonestResults(OracleHooks):
         reason = self._reasons.pop(trial.trial_id, None)
         if trial.status == COMPLETED and reason is not None:
             trial.status, trial.message = INVALID, reason
-        if trial.status in (INVALID, FAILED):
-            record = TrialRecord(self.trial_folder(trial.trial_id))
-            if trial.message is None:  # it does not travel from a worker
-                trial.message = record.content["reason"]
-            if record.content["outcome"] not in ("failed", "infeasible"):
-                record.end("failed", trial.message)
+        record = TrialRecord(self.trial_folder(trial.trial_id))
+        failure = record.content["failure"] or {"kind": "failed", "reason": None}
+        has_failed = trial.status in (INVALID, FAILED)
+        if has_failed and trial.message is None:  # it does not travel from a worker
+            trial.message = failure["reason"]
         self._undo_rounding(trial)
         super().end_trial(trial)
+        if has_failed:
+            # afterwards: after a kill in between, the trial would take this for an attempt before its own
+            record.end(failure["kind"], failure["reason"] or trial.message)
 
     def _undo_rounding(self, trial):
         # KerasTuner's protocol between processes has single precision
@@ -77,7 +79,7 @@ class HonestResults(OracleHooks):
 
     def consecutive_failures(self) -> list[Any]:
         """Returns the trials that failed since the last one that did not; what did not fit in memory does not count."""
-        failed = []
+        failed: list[Any] = []
         for trial_id in reversed(self.end_order):
             trial = self.trials[trial_id]
             if trial.status != FAILED:

@@ -66,6 +66,11 @@ PRIVATE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
 }
 
 
+# what a type checker is to know of the classes that the ones below come before
+MixedWithTuner: Any = object
+MixedWithOracle: Any = object
+
+
 class SavedWhole(Stateful):
     """Comes last among the bases of tuners and oracles: their state is written at once, and read with its copy."""
 
@@ -78,7 +83,7 @@ class SavedWhole(Stateful):
         self.set_state(json_files.read(fname))
 
 
-class TunerHooks:
+class TunerHooks(MixedWithTuner):
     """What a tuner of KerasTuner calls, and has no public name for."""
 
     def _build_hypermodel(self, hp: Any) -> keras.Model:
@@ -121,9 +126,11 @@ def tensorboard_hyperparameters(hp: keras_tuner.HyperParameters) -> dict[Any, An
     return tuner_utils.convert_hyperparams_to_hparams(hp, api)
 
 
-class OracleHooks:
+class OracleHooks(MixedWithOracle):
     """What an oracle of KerasTuner calls, and has no public name for."""
 
+    trials: dict[str, Any]
+    _retry_queue: list[str]
     #: Whether a process was told that there are no more trials.
     is_exhausted = False
 
@@ -137,8 +144,8 @@ class OracleHooks:
         """Returns the folder of a trial, which is made if it is not there."""
         return self._get_trial_dir(trial_id)
 
-    def reload(self) -> None:
-        """Reads the state of a search that was stopped at any moment."""
+    def reload(self, fname: str | None = None) -> None:
+        """Reads the state of a search that was stopped at any moment; KerasTuner knows the name of the file."""
         for path in sorted(_trial_files(self._project_dir)):
             json_files.read(path)  # restores a damaged one
         super().reload()
@@ -227,6 +234,8 @@ class PenalizingBayesianOracle(keras_tuner.oracles.BayesianOptimizationOracle):
 
 class ContinuedGridOracle(keras_tuner.oracles.GridSearchOracle):
     """Grid search whose place in the grid follows from its trials: the stock state does not hold it."""
+
+    _ordered_ids: Any
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Sets the state, and finds the place in the grid again."""

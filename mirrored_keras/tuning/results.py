@@ -9,14 +9,12 @@ from typing import Any
 from mirrored_keras.checkpoint.atomic import written_atomically
 from mirrored_keras.errors import TuningError, message
 from mirrored_keras.tuning.outcomes import objective_names
+from mirrored_keras.tuning.private import MixedWithTuner
 from mirrored_keras.tuning.trial_record import OUTCOMES, TrialRecord
 
 
-class Results:
+class Results(MixedWithTuner):
     """What a tuner says about its trials."""
-
-    oracle: Any
-    project_dir: str
 
     def results(self) -> list[dict[str, Any]]:
         """Returns a row for each trial, in the order they began.

@@ -212,7 +212,7 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
             return run.run(args, kwargs)
         except Exception as error:
             reason = reason_of(error)
-            run.record.end("infeasible" if isinstance(error, InfeasibleError) else "failed", reason)
+            run.record.fail("infeasible" if isinstance(error, InfeasibleError) else "failed", reason)
             if isinstance(error, InfeasibleError):
                 raise keras_tuner.errors.FailedTrialError(reason) from error
             if is_fatal(error):

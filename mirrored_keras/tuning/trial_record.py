@@ -26,6 +26,7 @@ class TrialRecord:
         self.content: dict[str, Any] = {
             "outcome": None,
             "reason": None,
+            "failure": None,
             "attempt": 0,
             "micro_batches": 1,
             "seeds": {},
@@ -44,11 +45,20 @@ class TrialRecord:
         """Writes the file."""
         json_files.write(self._path, self.content)
 
-    def begin(self) -> None:
-        """Notes that the trial runs; after a failure, as another attempt that keeps nothing of the one before."""
-        if self.content["outcome"] is not None:
-            self.content.update(outcome=None, reason=None, results={}, values={}, weights=None, seeds={})
-            self.content["attempt"] += 1
+    def begin_again(self) -> None:
+        """Notes another attempt, after a failure, that keeps nothing of the one before."""
+        self.content.update(outcome=None, reason=None, failure=None, results={}, values={}, weights=None, seeds={})
+        self.content["attempt"] += 1
+
+    def fail(self, kind: str, reason: str) -> None:
+        """Notes a failure of which the oracle has not heard yet.
+
+        Args:
+            kind: "failed" or "infeasible".
+            reason: Why.
+        """
+        self.content["failure"] = {"kind": kind, "reason": reason}
+        self.save()
 
     def end(self, outcome: str, reason: str | None = None) -> None:
         """Notes how the trial ended.

@@ -11,15 +11,19 @@ import keras
 import keras_tuner
 import tensorflow as tf
 
-from mirrored_keras.errors import MirroredKerasError
+from mirrored_keras.errors import MirroredKerasError, SetupError
 from mirrored_keras.tuning import json_files, private, space, trial_resume
 from mirrored_keras.tuning.best_epoch import FILE, BestEpoch
 from mirrored_keras.tuning.callback_copies import callbacks_for
 from mirrored_keras.tuning.hparams import hparams_callbacks
-from mirrored_keras.tuning.outcomes import InfeasibleError, checked_result, is_out_of_memory
+from mirrored_keras.tuning.outcomes import InfeasibleError, NotFiniteError, checked_result, is_out_of_memory
 from mirrored_keras.tuning.pruning import PruningCallback
 from mirrored_keras.tuning.trial_context import TrialContext, seed_of
 from mirrored_keras.tuning.trial_record import TrialRecord
+
+
+class EarlierFailure(Exception):
+    """What a trial failed of before its process was killed."""
 
 
 class TrialRun:
@@ -52,9 +56,12 @@ class TrialRun:
         values = self._trial.hyperparameters.values
         if "tuner/epochs" in values:
             options = {**options, "epochs": values["tuner/epochs"], "initial_epoch": values["tuner/initial_epoch"]}
-        if self.record.content["outcome"] is not None:
-            trial_resume.remove_states(self._folder)  # of an attempt that failed
-        self.record.begin()
+        if self.record.content["outcome"] in ("failed", "infeasible"):
+            trial_resume.remove_states(self._folder)
+            self.record.begin_again()
+        failure = self.record.content["failure"]
+        if failure is not None:  # killed before the oracle heard of it
+            raise {"failed": EarlierFailure, "infeasible": InfeasibleError}[failure["kind"]](failure["reason"])
         results = []
         for execution in range(self._tuner.executions_per_trial):
             result = self.record.result_of(execution)
@@ -113,8 +120,7 @@ class TrialRun:
         model = self._tuner.build_trial(hp, seed=context.seed)
         self._continue_past_trial(context, model)
         self._built = True
-        if self.record.content["micro_batches"] > 1:
-            model.micro_batches = self.record.content["micro_batches"]
+        self._set_micro_batches(model)
         options = copy.copy(options)
         callbacks = callbacks_for(options.pop("callbacks", None), context)
         callbacks += hparams_callbacks(callbacks, context)
@@ -129,6 +135,14 @@ class TrialRun:
         # a model without a graph is built by its first batch
         json_files.write(os.path.join(self._folder, "build_config.json"), model.get_build_config(), copy=False)
         return result
+
+    def _set_micro_batches(self, model):
+        count = self.record.content["micro_batches"]
+        if count > 1:
+            try:
+                model.micro_batches = count
+            except SetupError as error:  # with an own `train_step`, or draws by row
+                raise InfeasibleError(f"Too big for the memory, and not to be cut into pieces: {error}") from error
 
     def _continue_past_trial(self, context, model):
         past = context.hyperparameters.values.get("tuner/trial_id")
@@ -183,7 +197,7 @@ def reason_of(error: BaseException) -> str:
     Args:
         error: What ended the trial.
     """
-    if type(error).__name__ in ("NotFiniteError", "InfeasibleError"):
+    if isinstance(error, (NotFiniteError, InfeasibleError, EarlierFailure)):
         return str(error)
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 

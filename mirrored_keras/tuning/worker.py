@@ -102,10 +102,11 @@ def run(search: Callable[[], None]) -> None:
     Raises:
         SystemExit: Always: what comes after `search` in the script is for the process that started this one.
     """
+    found = settings() or {}
     try:
         search()
     except Exception:
-        json_files.write(settings()["error"], {"traceback": traceback.format_exc()}, copy=False)
+        json_files.write(found["error"], {"traceback": traceback.format_exc()}, copy=False)
         traceback.print_exc()
         sys.exit(1)
     sys.exit(0)

@@ -115,7 +115,7 @@ class WorkerGroup:
                 f"Its process was ended {record.content['lost_workers']} times, the last time by {cause}; the system "
                 f"may have run out of memory. Last lines of its output:\n{self._last_words(name)}"
             )
-            record.end("failed", reason)
+            record.fail("failed", reason)
             self._oracle.fail(trial_id, reason)
 
     def _look_at_trials(self):

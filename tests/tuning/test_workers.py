@@ -124,12 +124,12 @@ def test_a_trial_that_ends_its_process_again_and_again_fails(tmp_path):
     group = Fake(tuner, [None], one_trial_each=False)
     group._start(0)
     for _ in range(3):
-        assert list(tuner.oracle.ongoing_trials.values())[0].trial_id == "0"
+        assert next(iter(tuner.oracle.ongoing_trials.values())).trial_id == "0"
         group._after(0, -9)
     (failed,) = [row for row in tuner.results() if row["outcome"] == "failed"]
     assert failed["trial_id"] == "0" and "the last words" in failed["reason"]
     assert "Its process was ended 3 times, the last time by signal SIGKILL" in failed["reason"]
-    assert list(tuner.oracle.ongoing_trials.values())[0].trial_id == "1"
+    assert next(iter(tuner.oracle.ongoing_trials.values())).trial_id == "1"
 
 
 @pytest.mark.parametrize("workers", [[], [[]], [[0], [0]], [[-1]], [["0"]], 2])
