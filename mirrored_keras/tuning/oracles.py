@@ -19,6 +19,9 @@ class HonestResults(OracleHooks):
     def populate_space(self, trial_id: str) -> dict[str, Any]:
         """Proposes values, which no trial had, unless it continues one."""
         response = super().populate_space(trial_id)
+        if response["status"] == "STOPPED" and self.ongoing_trials:
+            # all values that are known have been tried, but a trial that runs may declare more
+            return {"status": "IDLE", "values": None}
         values = response.get("values")
         if response["status"] != RUNNING or values is None or "tuner/trial_id" in values:
             return response

@@ -20,6 +20,7 @@ from mirrored_keras.tuning.oracles import HonestResults
 from mirrored_keras.tuning.outcomes import InfeasibleError
 from mirrored_keras.tuning.pruning import Pruner
 from mirrored_keras.tuning.results import Results
+from mirrored_keras.tuning.trial_record import TrialRecord
 from mirrored_keras.tuning.trial_run import TrialRun, is_fatal, reason_of
 from mirrored_keras.tuning.worker_group import WorkerGroup, check_groups
 
@@ -160,6 +161,11 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
 
     def on_trial_end(self, trial: Any) -> None:
         """Ends a trial, removes what is not needed any more, and stops a search whose trials all fail."""
+        if private.is_worker(self) and trial.message is not None:
+            # KerasTuner's protocol has no place for it; what `run_trial` noted is of the same failure
+            record = TrialRecord(self.get_trial_dir(trial.trial_id))
+            kind = (record.content["failure"] or {"kind": "failed"})["kind"]
+            record.fail(kind, trial.message)
         super().on_trial_end(trial)
         if private.is_worker(self):
             worker.end_if_one_trial()

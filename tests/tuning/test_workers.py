@@ -46,7 +46,9 @@ def searched(folder, kind):
 def in_one_process(tmp_path_factory):
     """What all the searches below must find."""
     folder = tmp_path_factory.mktemp("one")
-    oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3)
+    space = tuning.HyperParameters()
+    space.Float("x", 0.0, 1.0, step=0.1)
+    oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3, hyperparameters=space)
     tuner = function_search(lambda hp: hp.Float("x", 0.0, 1.0, step=0.1), folder, oracle=oracle)
     return {row["trial_id"]: row["score"] for row in tuner.results()}
 

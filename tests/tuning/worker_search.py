@@ -20,7 +20,7 @@ from mirrored_keras import tuning
 
 
 def wait_for(found):
-    until = time.monotonic() + 200
+    until = time.monotonic() + 100
     while not found() and time.monotonic() < until:
         time.sleep(0.05)
 
@@ -49,7 +49,9 @@ class Worked(tuning.Tuner):
         return x
 
 
-oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3)
+space = tuning.HyperParameters()
+space.Float("x", 0.0, 1.0, step=0.1)
+oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3, hyperparameters=space)
 workers = {"process_per_trial": None, "killed": [[0], [1]]}.get(kind, [[0]])
 tuner = Worked(oracle, directory=folder, workers=workers, process_per_trial=kind == "process_per_trial")
 print("reaches search")
