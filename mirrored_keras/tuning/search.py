@@ -162,10 +162,10 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
     def on_trial_end(self, trial: Any) -> None:
         """Ends a trial, removes what is not needed any more, and stops a search whose trials all fail."""
         if private.is_worker(self) and trial.message is not None:
-            # KerasTuner's protocol has no place for it; what `run_trial` noted is of the same failure
+            # KerasTuner's protocol has no place for it
             record = TrialRecord(self.get_trial_dir(trial.trial_id))
-            kind = (record.content["failure"] or {"kind": "failed"})["kind"]
-            record.fail(kind, trial.message)
+            if record.content["failure"] is None or record.content["outcome"] is not None:  # an own `run_trial`
+                record.fail("failed", trial.message)
         super().on_trial_end(trial)
         if private.is_worker(self):
             worker.end_if_one_trial()
