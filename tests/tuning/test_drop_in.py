@@ -23,7 +23,7 @@ def test_scores_do_not_depend_on_the_number_of_replicas(make_strategy, tmp_path)
         tuner = tuning.RandomSearch(
             build,
             "val_loss",
-            max_trials=2,
+            max_trials=1 if replicas == 4 else 2,  # most of the time is for building the steps
             seed=3,
             directory=tmp_path / str(replicas),
             distribution_strategy=make_strategy(replicas),
@@ -36,7 +36,7 @@ def test_scores_do_not_depend_on_the_number_of_replicas(make_strategy, tmp_path)
     # with its optimizer: two epochs of four batches
     assert int(best.optimizer.iterations.numpy()) == 8
     for replicas in (2, 4):
-        assert found[replicas] == pytest.approx(found[None], rel=tolerances.logs(8))
+        assert found[replicas] == pytest.approx(found[None][: len(found[replicas])], rel=tolerances.logs(8))
 
 
 def test_stock_scores_depend_on_it(make_strategy, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 import mirrored_keras
 from mirrored_keras import SetupError, tuning
-from mirrored_keras.tuning import worker_group
+from mirrored_keras.tuning import worker, worker_group
 from tuning.searches import Function, function_search
 
 SCRIPT = pathlib.Path(__file__).with_name("worker_search.py")
@@ -42,13 +42,17 @@ def searched(folder, kind):
     return rows, printed, marks
 
 
+def declared():
+    space = tuning.HyperParameters()
+    space.Float("x", 0.0, 1.0, step=0.1)
+    return space
+
+
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory):
     """What all the searches below must find."""
     folder = tmp_path_factory.mktemp("one")
-    space = tuning.HyperParameters()
-    space.Float("x", 0.0, 1.0, step=0.1)
-    oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3, hyperparameters=space)
+    oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3, hyperparameters=declared())
     tuner = function_search(lambda hp: hp.Float("x", 0.0, 1.0, step=0.1), folder, oracle=oracle)
     return {row["trial_id"]: row["score"] for row in tuner.results()}
 
@@ -72,19 +76,8 @@ def test_a_killed_worker_is_replaced_and_reasons_travel(in_one_process, tmp_path
 def test_every_trial_in_a_process_of_its_own(in_one_process, tmp_path):
     rows, printed, marks = searched(tmp_path, "process_per_trial")
     assert rows, printed
-    assert [row["score"] for row in rows] == pytest.approx(list(in_one_process.values()))
-    assert len({process for _, _, process in marks}) == 4
-
-
-def test_an_error_that_ends_the_search_travels_and_ends_the_workers(tmp_path):
-    rows, printed, _ = searched(tmp_path, "fatal")
-    assert rows is None
-    assert "A worker process runs the same script" in printed and "FatalValueError: this ends the search" in printed
-
-
-def test_a_worker_that_does_not_come_to_the_search(tmp_path):
-    rows, printed, _ = searched(tmp_path, "broken")
-    assert rows is None and "ImportError: only in a worker" in printed
+    assert [row["score"] for row in rows] == pytest.approx(list(in_one_process.values())[:2])
+    assert len({process for _, _, process in marks}) == 2
 
 
 def test_workers_end_with_the_process_that_started_them(tmp_path):
@@ -119,19 +112,43 @@ class Fake(worker_group.WorkerGroup):
         self._processes[index] = None
 
 
-def test_a_trial_that_ends_its_process_again_and_again_fails(tmp_path):
-    tuner = Function(
-        tuning.oracles.RandomSearchOracle(max_trials=2), lambda hp: hp.Float("x", 0, 1), directory=tmp_path
-    )
-    group = Fake(tuner, [None], one_trial_each=False)
+@pytest.fixture
+def group(tmp_path):
+    oracle = tuning.oracles.RandomSearchOracle(max_trials=2, seed=3, hyperparameters=declared())
+    group = Fake(Function(oracle, None, directory=tmp_path), [None], one_trial_each=False)
     group._start(0)
+    return group
+
+
+def test_a_trial_that_ends_its_process_again_and_again_fails(group):
+    oracle = group._oracle
     for _ in range(3):
-        assert next(iter(tuner.oracle.ongoing_trials.values())).trial_id == "0"
+        assert oracle.ongoing_trials["worker0"].trial_id == "0"
         group._after(0, -9)
-    (failed,) = [row for row in tuner.results() if row["outcome"] == "failed"]
-    assert failed["trial_id"] == "0" and "the last words" in failed["reason"]
-    assert "Its process was ended 3 times, the last time by signal SIGKILL" in failed["reason"]
-    assert next(iter(tuner.oracle.ongoing_trials.values())).trial_id == "1"
+    assert oracle.ongoing_trials["worker0"].trial_id == "1"
+    assert oracle.trials["0"].status == "FAILED" and "the last words" in oracle.trials["0"].message
+    assert "Its process was ended 3 times, the last time by signal SIGKILL" in oracle.trials["0"].message
+
+
+def test_errors_of_a_worker_travel(group, monkeypatch):
+    error = group._folder / "worker0.error.json"
+    monkeypatch.setenv(worker.SETTINGS, json.dumps({"error": str(error)}))
+
+    def search():
+        raise tuning.errors.FatalValueError("this ends the search")
+
+    with pytest.raises(SystemExit) as ended:
+        worker.run(search)
+    assert ended.value.code == 1
+    with pytest.raises(tuning.TuningError, match="(?s)A worker process runs the same.*this ends the search"):
+        group._after(0, 1)
+
+
+@pytest.mark.parametrize(("code", "why"), [(1, "the last words"), (0, "it did not come to `search`")])
+def test_a_worker_that_does_not_come_to_the_search(code, why, group):
+    group._requests[0] = group._oracle.requests["worker0"]  # it asked for nothing
+    with pytest.raises(tuning.TuningError, match=why):
+        group._after(0, code)
 
 
 @pytest.mark.parametrize("workers", [[], [[]], [[0], [0]], [[-1]], [["0"]], 2])

@@ -13,9 +13,6 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 folder, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
-if kind == "broken" and "MIRRORED_KERAS_WORKER" in os.environ:
-    raise ImportError("only in a worker")
-
 from mirrored_keras import tuning
 
 
@@ -42,8 +39,6 @@ class Worked(tuning.Tuner):
                 os.kill(os.getpid(), signal.SIGKILL)
             if trial.trial_id == "2":
                 raise ValueError("this reason travels")
-        if kind == "fatal":
-            raise tuning.errors.FatalValueError("this ends the search")
         if kind == "chief_killed":
             time.sleep(600)
         return x
@@ -51,7 +46,9 @@ class Worked(tuning.Tuner):
 
 space = tuning.HyperParameters()
 space.Float("x", 0.0, 1.0, step=0.1)
-oracle = tuning.oracles.RandomSearchOracle(max_trials=4, seed=3, hyperparameters=space)
+oracle = tuning.oracles.RandomSearchOracle(
+    max_trials=2 if kind == "process_per_trial" else 4, seed=3, hyperparameters=space
+)
 workers = {"process_per_trial": None, "killed": [[0], [1]]}.get(kind, [[0]])
 tuner = Worked(oracle, directory=folder, workers=workers, process_per_trial=kind == "process_per_trial")
 print("reaches search")
