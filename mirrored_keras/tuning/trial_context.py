@@ -14,7 +14,7 @@ class TrialContext:
         trial_id: Of the trial.
         execution: Its number, from 0 on.
         hyperparameters: The values of the trial.
-        folder: Of this execution and no other; made when something is written into it.
+        folder: Of this execution and no other.
         seed: Of this execution.
 
     Example:

@@ -34,16 +34,17 @@ class TrialRecord:
             "values": {},
             "weights": None,
             "lost_workers": 0,
-            **json_files.read_or(self._path, {}),
+            **json_files.read_or(self.path, {}),
         }
 
     @property
-    def _path(self):
+    def path(self) -> str:
+        """The file."""
         return os.path.join(self.folder, FILE)
 
     def save(self) -> None:
         """Writes the file."""
-        json_files.write(self._path, self.content)
+        json_files.write(self.path, self.content)
 
     def begin_again(self) -> None:
         """Notes another attempt, after a failure, that keeps nothing of the one before."""

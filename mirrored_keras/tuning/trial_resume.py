@@ -33,6 +33,9 @@ class TrialResume(Resume):
         with super().around_fit(model, arguments):
             yield
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Does nothing: a plain model, which an own `HyperModel.fit` may train beside, has no states."""
+
 
 def has_states(trial_folder: str, execution: int) -> bool:
     """Returns whether there is a state of an execution.

@@ -122,6 +122,7 @@ class TrialRun:
         self._built = True
         self._set_micro_batches(model)
         options = copy.copy(options)
+        os.makedirs(context.folder, exist_ok=True)
         callbacks = callbacks_for(options.pop("callbacks", None), context)
         callbacks += hparams_callbacks(callbacks, context)
         objective = self._tuner.oracle.objective

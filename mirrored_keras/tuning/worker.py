@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -88,7 +89,8 @@ def watch_parent() -> None:
         while os.getppid() == found["parent"]:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         print("The search that started this worker has ended.", file=sys.stderr, flush=True)
-        os._exit(3)  # the main thread may be in a training step, or wait for the chief for an hour
+        # the main thread may be in a training step, or wait for the chief for an hour
+        os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="watch_parent", daemon=True).start()
 

@@ -140,7 +140,7 @@ def test_errors_of_a_worker_travel(group, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         worker.run(search)
     assert ended.value.code == 1
-    with pytest.raises(tuning.TuningError, match="(?s)A worker process runs the same.*this ends the search"):
+    with pytest.raises(tuning.TuningError, match=r"(?s)A worker process runs the same.*this ends the search"):
         group._after(0, 1)
 
 
