@@ -15,6 +15,7 @@ import mirrored_keras
 import tolerances
 from mirrored_keras import CheckpointError, tuning
 from mirrored_keras.tuning.trial_record import TrialRecord
+from mirrored_keras.tuning.trial_run import EarlierFailure
 from tuning.searches import Function, build, build_eager, data, function_search, search
 
 #: At least 20 for a release; 3 by default, each of which takes seconds.
@@ -130,6 +131,19 @@ def test_a_trial_that_ended_before_the_oracle_wrote_so_is_not_run_again(tmp_path
     state.update(status="COMPLETED", score=77.0, best_step=0, metrics=metrics)
     path.write_text(json.dumps(state))
     assert goes_on(tmp_path) == [1.0, 77.0, 2.0, 4.0]
+
+
+def test_what_was_noted_before_a_kill_is_not_done_again(tmp_path):
+    """Killed after the last execution, or after a failure, and before the oracle heard of it."""
+    tuner = tuning.RandomSearch(build_eager, "val_loss", max_trials=2, seed=2, directory=tmp_path)
+    done, failed = (tuner.oracle.create_trial(name) for name in ("one", "other"))
+    record = TrialRecord(tuner.get_trial_dir(done.trial_id))
+    record.finish_execution(0, {"val_loss": 0.25})
+    record.end("completed")
+    assert tuner.run_trial(done) == [{"val_loss": 0.25}]
+    TrialRecord(tuner.get_trial_dir(failed.trial_id)).fail("failed", "this is why")
+    with pytest.raises(EarlierFailure, match="this is why"):
+        tuner.run_trial(failed)
 
 
 def test_hyperband_goes_on_exactly_where_the_trial_before_ended(tmp_path):
