@@ -32,10 +32,10 @@ OPTIONS = {
 class KilledSoon(keras.callbacks.Callback):
     """Kills the process after some steps and a part of a second: in a step, while files are written, or between."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, most_steps):
         super().__init__()
         numbers = random.Random(seed)
-        self.left, self.delay = numbers.randint(1, 14), numbers.uniform(0, 0.15)
+        self.left, self.delay = numbers.randint(1, most_steps), numbers.uniform(0, 0.1)
 
     def on_train_batch_begin(self, batch, logs=None):
         self.left -= 1
@@ -49,12 +49,13 @@ class KilledSoon(keras.callbacks.Callback):
         pass
 
 
-def search(name, folder, kill_seed=None):
+def search(name, folder, scale, kill_seed=None):
     make_cpu_devices(2)
     keras.utils.set_random_seed(1)
-    tuner = getattr(tuning, name)(build_eager, "val_loss", seed=4, directory=folder, **OPTIONS[name])
+    options = {key: scale * value if key == "max_trials" else value for key, value in OPTIONS[name].items()}
+    tuner = getattr(tuning, name)(build_eager, "val_loss", seed=4, directory=folder, **options)
     x, y, held_out = data()
-    soon = [] if kill_seed is None else [KilledSoon(kill_seed)]
+    soon = [] if kill_seed is None else [KilledSoon(kill_seed, 14 // scale)]
     callbacks = lambda context: [keras.callbacks.ReduceLROnPlateau("loss", patience=0), *soon]  # noqa: E731
     # shuffled: the order of an epoch that is trained again must be that of then
     tuner.search(x, y, epochs=3, batch_size=16, validation_data=held_out, verbose=0, callbacks=callbacks)
@@ -76,14 +77,14 @@ def in_child(*arguments):
 
 
 def main(name, folder, kills):
-    done = 0
+    done, scale = 0, 1 if kills < 10 else 3  # more kills need more to do, and come sooner
     for attempt in range(20 * kills):
-        status = in_child(name, os.path.join(folder, "parts"), attempt if done < kills else None)
+        status = in_child(name, os.path.join(folder, "parts"), scale, attempt if done < kills else None)
         if status == 0:
             break
         assert status == -signal.SIGKILL, status
         done += 1
-    assert in_child(name, os.path.join(folder, "whole")) == 0
+    assert in_child(name, os.path.join(folder, "whole"), scale) == 0
     print("killed", done)
 
 
