@@ -44,6 +44,11 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
         SetupError: An option is none of these.
         TuningError: From `search`: no trial was completed, or too many failed one after the other.
         CheckpointError: A search is to go on from files that are damaged.
+
+    Example:
+        >>> from mirrored_keras import tuning
+        >>> issubclass(tuning.RandomSearch, tuning.DistributedSearch)
+        True
     """
 
     #: Class of the oracle that the tuner makes; `None` if it is given one.

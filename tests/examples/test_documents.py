@@ -46,6 +46,7 @@ DOCTESTS = [
     "mirrored_keras.replica.devices",
     "mirrored_keras.tuning.outcomes",
     "mirrored_keras.tuning.pruning",
+    "mirrored_keras.tuning.search",
     "mirrored_keras.tuning.space",
     "mirrored_keras.tuning.trial_context",
     "mirrored_keras.tuning.tuners",
