@@ -34,7 +34,7 @@ def start(folder, kind):
 def searched(folder, kind):
     """Returns the rows of a search, what it printed, and which process ran which trial."""
     process = start(folder, kind)
-    printed, _ = process.communicate(timeout=300)
+    printed, _ = process.communicate(timeout=900)  # on a busy machine, an import takes minutes
     rows = json.loads((folder / "rows.json").read_text()) if process.returncode == 0 else None
     marks = (
         [path.name.split("-") for path in sorted((folder / "marks").glob("*"))] if (folder / "marks").exists() else []

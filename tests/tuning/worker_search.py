@@ -17,7 +17,7 @@ from mirrored_keras import tuning
 
 
 def wait_for(found):
-    until = time.monotonic() + 100
+    until = time.monotonic() + 400
     while not found() and time.monotonic() < until:
         time.sleep(0.05)
 
