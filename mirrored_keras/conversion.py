@@ -65,12 +65,15 @@ class WrappedModel(DistributedModel):
         return cls(inner, name=config["name"])
 
 
-def distribute_model(model: keras.Model, cls: type[DistributedModel] = DistributedModel) -> DistributedModel:
+def distribute_model(
+    model: keras.Model, cls: type[DistributedModel] = DistributedModel, *, compiled: bool = False
+) -> DistributedModel:
     """Converts a model; see `DistributedModel.from_model`.
 
     Args:
         model: Any `keras.Model`.
         cls: The class of the result.
+        compiled: Whether the result is compiled as `model` is.
 
     Returns:
         A model of class `cls` with the same layers and weights.
@@ -91,6 +94,16 @@ def distribute_model(model: keras.Model, cls: type[DistributedModel] = Distribut
     _check_own_steps(model)
     if tf.distribute.has_strategy() and tf.distribute.get_strategy().num_replicas_in_sync > 1:
         scope.check_weights(model, tf.distribute.get_strategy())
+    made = _made(model, cls)
+    if compiled and model.compiled:
+        # the objects themselves: own functions need not be registered, and the optimizer keeps its state
+        scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+        arguments = {**private.compile_arguments(model), "optimizer": model.optimizer, "auto_scale_loss": scaled}
+        made.compile(**arguments)
+    return made
+
+
+def _made(model, cls):
     if _has_graph(model):
         inputs, outputs = private.graph_of(model)
         return cls(inputs, outputs, name=model.name)

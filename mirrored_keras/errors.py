@@ -40,6 +40,13 @@ class DataError(MirroredKerasError, ValueError):
     """
 
 
+class TuningError(MirroredKerasError, RuntimeError):
+    """A hyperparameter search has no result, or cannot go on: its trials failed, or its worker processes ended.
+
+    Who must act: the author of the hypermodel; the message shows the first traceback.
+    """
+
+
 def message(rule: str, received: str, fix: str) -> str:
     """Returns the one shape that all messages of this package have.
 

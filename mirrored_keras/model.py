@@ -92,14 +92,15 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
         return getattr(original_class(type(self)), revive.__name__), state
 
     @classmethod
-    def from_model(cls, model: keras.Model) -> "DistributedModel":
+    def from_model(cls, model: keras.Model, *, compiled: bool = False) -> "DistributedModel":
         """Converts any `keras.Model`: the same layers and weights, nothing retrained.
 
         Functional and built Sequential models become functional models over the same layers; all others
-        (subclassed, unbuilt) are called as they are. The result is not compiled.
+        (subclassed, unbuilt) are called as they are.
 
         Args:
             model: A Sequential model, one of `keras.applications`, KerasHub or your own.
+            compiled: Whether the result is compiled as `model` is, with the same optimizer, losses and metrics.
 
         Returns:
             A model of this class; `model` itself if it is one already.
@@ -116,7 +117,7 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
         """
         from mirrored_keras.conversion import distribute_model
 
-        return distribute_model(model, cls)
+        return distribute_model(model, cls, compiled=compiled)
 
     # -- compile ---------------------------------------------------------------------------------
 

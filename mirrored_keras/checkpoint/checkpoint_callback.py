@@ -76,7 +76,7 @@ class Checkpoint(keras.callbacks.Callback):
                     "Checkpoint(folder, save=policies.every_steps(100), keep=policies.latest(3))",
                 )
             )
-        self._folder, self._format = pathlib.Path(folder), format
+        self.folder, self._format = pathlib.Path(folder), format
         self._steps_since = self._epochs_since = self._step = 0
         self._epoch: int | None = None
         self._time = time.monotonic()
@@ -88,7 +88,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def saved(self) -> list[Saved]:
         """Returns the checkpoints in the folder, the oldest first."""
-        return checkpoint_files.saved_in(self._folder, self._format)
+        return checkpoint_files.saved_in(self.folder, self._format)
 
     def restore_latest(self, model: keras.Model) -> Saved:
         """Restores the newest checkpoint that is not damaged.
@@ -102,7 +102,7 @@ class Checkpoint(keras.callbacks.Callback):
         Raises:
             CheckpointError: There is none, or it is of another model, which stays as it is.
         """
-        return checkpoint_files.first_readable(model, self.saved()[::-1], os.fspath(self._folder))
+        return checkpoint_files.first_readable(model, self.saved()[::-1], os.fspath(self.folder))
 
     def restore_best(self, model: keras.Model) -> Saved:
         """Restores the best checkpoint that is not damaged, by the first `policies.best` in `keep`.
@@ -125,7 +125,7 @@ class Checkpoint(keras.callbacks.Callback):
                     'Checkpoint(folder, keep=policies.latest(2) | policies.best(1, "val_loss"))',
                 )
             )
-        return checkpoint_files.first_readable(model, self._keep.best_first(self.saved()), os.fspath(self._folder))
+        return checkpoint_files.first_readable(model, self._keep.best_first(self.saved()), os.fspath(self.folder))
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Starts the count."""
@@ -139,7 +139,7 @@ class Checkpoint(keras.callbacks.Callback):
                 raise CheckpointError(
                     message(
                         "A folder of checkpoints belongs to one training: it has some of later epochs than this one.",
-                        f"folder={os.fspath(self._folder)!r}, newest={os.path.basename(later[-1].path)!r}, "
+                        f"folder={os.fspath(self.folder)!r}, newest={os.path.basename(later[-1].path)!r}, "
                         f"epoch={epoch}",
                         "saved = checkpoint.restore_latest(model); fit(initial_epoch=saved.epoch); or another folder",
                     )
@@ -164,7 +164,7 @@ class Checkpoint(keras.callbacks.Callback):
             return
         metrics = self._monitored(logs or {}, epoch_ends=epoch_ends)
         name = checkpoint_files.name_of(epoch=epoch, step=step, metrics=metrics, form=self._format)
-        written = os.fspath(self._folder / name)
+        written = os.fspath(self.folder / name)
         write(self.model, pathlib.Path(written))
         self._steps_since = self._epochs_since = 0
         self._time = time.monotonic()

@@ -66,7 +66,7 @@ class Resume(keras.callbacks.Callback):
         super().__init__()
         for name, value in (("every_steps", every_steps), ("every_minutes", every_minutes), ("keep", keep)):
             _check_positive(name, value, whole=name != "every_minutes")
-        self._folder = os.fspath(folder)
+        self.folder = os.fspath(folder)
         self._every_steps, self._every_minutes = every_steps, every_minutes
         self._keep, self._at_signals = keep, at_signals
 
@@ -92,7 +92,7 @@ class Resume(keras.callbacks.Callback):
         fit = ResumedFit(
             model,
             arguments,
-            files=StateFiles(self._folder, keep=self._keep),
+            files=StateFiles(self.folder, keep=self._keep),
             every_steps=self._every_steps,
             every_minutes=self._every_minutes,
         )

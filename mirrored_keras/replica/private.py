@@ -502,6 +502,11 @@ def compile_argument(model: keras.Model, name: str) -> Any:
     return model._compile_config.config.get(name)
 
 
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """Returns the arguments, as objects, that a compiled model was compiled with."""
+    return dict(model._compile_config.config)
+
+
 def serialized_model(model: keras.Model) -> dict[str, Any]:
     """Returns the configuration that `.keras` files hold."""
     with ObjectSharingScope():

@@ -53,7 +53,7 @@ def test_features_use_only_the_public_package(feature):
     # what is saved is in private attributes of Keras, and all private names are in the rim
     rim = {"replica"} if feature == "checkpoint" else set()
     # every file that is written appears whole or not at all
-    shared = {"mirrored_keras.checkpoint.atomic"} if feature == "data" else set()
+    shared = {"mirrored_keras.checkpoint.atomic"} if feature in ("data", "tuning") else set()
     for name in in_rooms(feature):
         targets = {room(target) for target in own_imports(name) if target not in shared}
         assert targets <= {"", feature, "errors", *rim}, name

@@ -44,6 +44,12 @@ DOCTESTS = [
     "mirrored_keras.model",
     "mirrored_keras.replica.collective",
     "mirrored_keras.replica.devices",
+    "mirrored_keras.tuning.outcomes",
+    "mirrored_keras.tuning.pruning",
+    "mirrored_keras.tuning.search",
+    "mirrored_keras.tuning.space",
+    "mirrored_keras.tuning.trial_context",
+    "mirrored_keras.tuning.tuners",
     "mirrored_keras.whole_batch_loss",
     "mirrored_keras.whole_batch_metric",
 ]
