@@ -115,12 +115,13 @@ def load_weights(
         _LOG.warning(
             "%s: the model is not compiled, so the state of the optimizer is passed over; compile it first", name
         )
+    values: list[tuple[Any, Any]] = []
     with errors_explained(name), model.distribute_strategy.scope():
         if with_optimizer:
             _build_optimizer(model, (extra or {}).get("optimizer"))
         if not partial:
             _check_description(model, extra, name, with_optimizer=with_optimizer)
-            with _assigned(model, later=(values := [])) as assigned:
+            with _assigned(model, later=values) as assigned:
                 _read(model, name, partial=False, with_optimizer=with_optimizer)
             _check_all_restored(model, assigned, name)
         # a file with a checksum is whole, and has been tried on all shapes; of others a part may be unreadable

@@ -8,7 +8,10 @@ from invariance.compare import assert_within, logs_error, weights_error
 from model.regression import made_under
 
 EPOCHS = 2
-ROWS, BATCH = 22, 9  # 9, 9 and 4 rows: on four replicas 3, 2, 2, 2 and 1, 1, 1, 1; on eight 2 and 1s, then 1, 1, 1, 1, 0, 0, 0, 0
+ROWS, BATCH = (
+    22,
+    9,
+)  # 9, 9 and 4 rows: on four replicas 3, 2, 2, 2 and 1, 1, 1, 1; on eight 2 and 1s, then 1, 1, 1, 1, 0, 0, 0, 0
 
 
 class BatchLogs(keras.callbacks.Callback):
