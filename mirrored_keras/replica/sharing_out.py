@@ -1,4 +1,4 @@
-"""Shares out batches over the replicas that TensorFlow's own split fails for: sparse, some ragged, with `None`."""
+"""Shares out batches over the replicas where TensorFlow's own split fails: sparse, some ragged, `None`, workers."""
 
 import contextlib
 import itertools
@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.replica import feeding, private
+from mirrored_keras.replica import feeding, private, workers
 from mirrored_keras.replica.instances import replaced_methods
 from mirrored_keras.replica.rows import first_leaf, rows_of
 
@@ -18,8 +18,9 @@ def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Lets a strategy share out, inside the block, also datasets that it cannot share out by itself.
 
     These have sparse tensors, ragged vectors or `None` in them. Of every batch replica r gets the rows r * s to
-    (r + 1) * s, s = ceil(G / R), the last replicas fewer or none. Several workers share out files or elements
-    first, so there nothing changes.
+    (r + 1) * s, s = ceil(G / R), the last replicas fewer or none. So it is with all datasets of several workers: each
+    of them reads the global batches, and keeps its rows of them. TensorFlow would share out files, or batches of
+    another size, and no longer train on the global batches of one replica.
 
     Args:
         strategy: The model's strategy; its `experimental_distribute_dataset` is what Keras calls with all data.
@@ -27,17 +28,18 @@ def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    if strategy.num_replicas_in_sync == 1 or private.in_multi_worker_mode(strategy):
+    if strategy.num_replicas_in_sync == 1:
         yield
         return
+    several = private.in_multi_worker_mode(strategy)
 
     def wrap(distribute):
         def experimental_distribute_dataset(dataset, options=None):
             specs = tf.nest.flatten(dataset.element_spec)
             if any(isinstance(spec, tf.NoneTensorSpec) for spec in specs):
                 dataset = dataset.map(feeding.stand_ins_for_none)
-            if any(map(_fails_without_rows, specs)):
-                return strategy.distribute_datasets_from_function(lambda _: dataset.flat_map(_shares(strategy)))
+            if several or any(map(_fails_without_rows, specs)):
+                return strategy.distribute_datasets_from_function(lambda _: _shared(strategy, dataset))
             return distribute(dataset, options)
 
         return experimental_distribute_dataset
@@ -46,14 +48,25 @@ def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
 
 
+def _shared(strategy, dataset):
+    shared = dataset.flat_map(_shares(strategy))
+    count = dataset.cardinality()
+    if count == tf.data.UNKNOWN_CARDINALITY:
+        return shared
+    # with an endless dataset workers need not ask each other before every step whether there is data left
+    parts = len(workers.replicas_here(strategy))
+    return shared.apply(tf.data.experimental.assert_cardinality(count if count < 0 else count * parts))
+
+
 def _shares(strategy):
     replicas = strategy.num_replicas_in_sync
+    here = workers.replicas_here(strategy)
 
     def shares(*batch):
         batch = batch if len(batch) > 1 else batch[0]
         rows = rows_of(first_leaf(batch))
         share = -(-rows // replicas)
-        starts = [tf.minimum(replica * share, rows) for replica in range(replicas + 1)]
+        starts = [tf.minimum(replica * share, rows) for replica in (*here, here[-1] + 1)]
         parts = [_rows_between(batch, *limits) for limits in itertools.pairwise(starts)]
         dataset = tf.data.Dataset.from_tensors(parts[0])
         for part in parts[1:]:
