@@ -103,8 +103,9 @@ class StepRunner:
 
         @tf.autograph.experimental.do_not_convert
         def on_data(data, go):
+            sparse_sums = collective.sparse_sums()
             own = self.own_values(data, go)
-            self._several.learn(own)
+            self._several.learn(own, has_sparse_gradients=collective.sparse_sums() > sparse_sums)
             return self._logs.of_all_replicas(own)
 
         if not model.run_eagerly:

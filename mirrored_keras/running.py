@@ -13,6 +13,8 @@ from mirrored_keras import generators, pace
 from mirrored_keras.class_weights import class_weight_map
 from mirrored_keras.prediction import PredictRunner
 from mirrored_keras.replica import collective, feeding, scope, seeds, sharing_out
+from mirrored_keras.workers import agreement
+from mirrored_keras.workers.callbacks import files_by_the_chief
 
 _BATCH_SIZES = ("batch_size", "validation_batch_size")
 _DATA = ("x", "validation_data")
@@ -47,6 +49,7 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
         if name in arguments:
             feeding.check_dataset(arguments[name])
             arguments[name] = feeding.without_trailing_none(arguments[name])
+    agreement.before_run(model, method, arguments)
     if method == "fit":
         generators.readable_again(arguments)
     if method in ("fit", "evaluate") and model.compiled:
@@ -54,6 +57,7 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
     strategy = model.distribute_strategy
     with (
         sharing_out.shared_out(strategy),
+        files_by_the_chief(model, arguments),
         _class_weight_in_step(model, arguments),
         seeds.one_unseeded_stream(strategy),
         contextlib.ExitStack() as around,

@@ -11,6 +11,8 @@ from mirrored_keras.errors import CollectiveError, SetupError, message
 from mirrored_keras.replica import private
 from mirrored_keras.replica.devices import check_threads
 
+_SPARSE = [0]  # sums of sparse gradients that were traced or run
+
 Gradient = Any  # a tf.Tensor, tf.IndexedSlices, or None where there is no gradient
 
 
@@ -48,11 +50,17 @@ def all_sum(values: Sequence[Gradient]) -> list[Gradient]:
     for index, value in enumerate(values):
         if value is not None:
             groups.setdefault((isinstance(value, tf.IndexedSlices), value.dtype.name), []).append(index)
-    for indices in groups.values():
+    for (is_sparse, _), indices in groups.items():
+        _SPARSE[0] += is_sparse
         sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in indices])
         for index, total in zip(indices, sums, strict=True):
             values[index] = total
     return values
+
+
+def sparse_sums() -> int:
+    """Returns how often sparse gradients were summed in this process, while tracing or eagerly."""
+    return _SPARSE[0]
 
 
 def all_sum_small(values: tf.Tensor) -> tf.Tensor:

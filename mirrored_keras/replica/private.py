@@ -214,6 +214,11 @@ def local_copy(variable: keras.Variable) -> tf.Variable:
     return copies[int(tf.get_static_value(context.replica_id_in_sync_group)) % len(copies)]
 
 
+def copy_of(variable: keras.Variable) -> Any:
+    """Returns the value of one of this process' copies of a variable, without asking other processes."""
+    return tf.distribute.get_strategy().experimental_local_results(variable._value)[0].numpy()
+
+
 @contextlib.contextmanager
 def assigned_locally(variables: Sequence[keras.Variable], note: Callable[[keras.Variable], None]) -> Iterator[None]:
     """Lets assignments to variables reach this replica's copy alone, and notes them, inside the block."""

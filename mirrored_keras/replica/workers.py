@@ -145,7 +145,9 @@ def values_of_all_replicas(strategy: tf.distribute.Strategy, value: Any) -> list
     local = list(strategy.experimental_local_results(value))
     if not are_several(strategy):
         return local
-    local = [part if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)) else tf.convert_to_tensor(part) for part in local]
+    local = [
+        part if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)) else tf.convert_to_tensor(part) for part in local
+    ]
     if not all(isinstance(part, tf.Tensor) and part.dtype != tf.string for part in local):
         raise SetupError(
             message(

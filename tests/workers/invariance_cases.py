@@ -25,7 +25,9 @@ def main():
         start = time.monotonic()
         found = {"case": name}
         try:
-            assert_same(cases[name], train(cases[name], DistributedModel), train(cases[name], DistributedModel, STRATEGY))
+            assert_same(
+                cases[name], train(cases[name], DistributedModel), train(cases[name], DistributedModel, STRATEGY)
+            )
         except Exception:
             found["error"] = traceback.format_exc()[-1500:]
         print(json.dumps(found | {"seconds": round(time.monotonic() - start, 2)}), flush=True)
