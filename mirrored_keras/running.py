@@ -57,7 +57,7 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
     strategy = model.distribute_strategy
     with (
         sharing_out.shared_out(strategy),
-        files_by_the_chief(model, arguments),
+        contextlib.nullcontext() if method.endswith("_on_batch") else files_by_the_chief(model, arguments),
         _class_weight_in_step(model, arguments),
         seeds.one_unseeded_stream(strategy),
         contextlib.ExitStack() as around,

@@ -22,8 +22,8 @@ class Resume(keras.callbacks.Callback):
     Ctrl-C too, after the step that runs. A `fit` that had come to its end trains nothing more, until `epochs` is
     larger.
 
-    Several workers use one folder that all of them see; the chief writes. They write after the same step, also where one
-    of them gets SIGTERM, and then all of them end: start the group again.
+    Several workers use one folder that all of them see; the chief writes. Where one of them gets SIGTERM, the state is
+    written after a step, and all of them end: start the group again.
 
     Arrays and `keras.utils.PyDataset` are shuffled in an order that follows from a seed in the state. A
     `tf.data.Dataset` needs seeds and a deterministic order; without, and with Python generators, a warning says

@@ -75,9 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
                 _say(f"all {arguments.workers} workers have ended well, after {attempt} restarts")
                 return 0
             seconds = time.monotonic() - start
-            _say(
-                f"{failure.text} after {seconds:.1f} s, first of all (attempt {attempt + 1} of {arguments.max_restarts + 1})"
-            )
+            attempts = f"attempt {attempt + 1} of {arguments.max_restarts + 1}"
+            _say(f"{failure.text} after {seconds:.1f} s, first of all ({attempts})")
         return failure.exit_code
     finally:
         for number, handler in handlers.items():

@@ -115,11 +115,11 @@ def _explained(error, what):
     if _WATCH.fired is not None:
         return CollectiveError(
             message(
-                "Every worker must run the same calls of `fit`, `evaluate`, `predict` and metrics, in the same order; one "
-                "that runs them alone waits for the others.",
+                "Every worker must run the same calls of `fit`, `evaluate`, `predict` and metrics, in the same order; "
+                "one that runs them alone waits for the others.",
                 f"{_WATCH.fired}",
-                "call it on every worker, and write files on the chief alone; multi_worker_strategy(timeout_seconds=...) "
-                "if a worker may really take so long",
+                "call it on every worker, and leave only files to the chief; "
+                "multi_worker_strategy(timeout_seconds=...) if a worker may really take so long",
             )
         )
     return CollectiveError(

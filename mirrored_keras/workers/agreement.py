@@ -1,4 +1,4 @@
-"""Before several workers train, they compare what they are about to do: a difference is an error that names the worker."""
+"""Before workers train, they compare what they are about to do: a difference is an error that names the worker."""
 
 import types
 import zlib
@@ -110,7 +110,8 @@ def _difference(strategy, name, column, fix):
     received = (
         f"{name} of {workers.name_of(strategy, other)} differs from that of {workers.name_of(strategy, 0)}"
         if hashed
-        else f"{name}={shown[0]} on {workers.name_of(strategy, 0)}, {shown[other]} on {workers.name_of(strategy, other)}"
+        else f"{name}={shown[0]} on {workers.name_of(strategy, 0)}, "
+        f"{shown[other]} on {workers.name_of(strategy, other)}"
     )
     return kind(
         message(
@@ -136,7 +137,7 @@ def _fix(name):
     if name == "seeds and order of the dataset":
         return "dataset.shuffle(buffer, seed=1) with the same numbers on every worker"
     if name == "method":
-        return f"the same calls in the same order on every worker; files alone are written by the chief"
+        return "the same calls in the same order on every worker; only files are left to the chief"
     return f"the same {name} on every worker"
 
 

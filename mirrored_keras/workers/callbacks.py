@@ -9,7 +9,7 @@ import keras
 from mirrored_keras.replica import workers
 from mirrored_keras.replica.instances import Replacement, replaced_methods
 
-_HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_")) + ("set_model",)
+_HOOKS = ("set_model", *(name for name in dir(keras.callbacks.Callback) if name.startswith("on_")))
 #: They write and never read: other workers leave them out.
 _ONLY_WRITE = ("CSVLogger", "TensorBoard", "RemoteMonitor")
 #: What they write, by the hooks that do; their other hooks read, on every worker.

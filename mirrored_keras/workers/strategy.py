@@ -19,7 +19,7 @@ def multi_worker_strategy(
 
     | environment | strategy |
     |---|---|
-    | `TF_CONFIG` with several workers (`mirrored-keras launch`, Ray, Kubeflow, by hand) | `MultiWorkerMirroredStrategy` |
+    | `TF_CONFIG` with several workers (by `mirrored-keras launch`, Ray, by hand) | `MultiWorkerMirroredStrategy` |
     | a Slurm step of several tasks | the same, by TensorFlow's `SlurmClusterResolver` |
     | neither | `mirrored_strategy(devices)` |
 
@@ -110,7 +110,7 @@ def _wrong(text, why, error=None):
         message(
             "`TF_CONFIG` lists the workers and says which one this process is.",
             f"TF_CONFIG={text[:300]!r}: {why}{'' if error is None else f' ({error})'}",
-            'export TF_CONFIG=\'{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}\'',
+            'TF_CONFIG=\'{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}\'',
         )
     )
 

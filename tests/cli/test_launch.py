@@ -87,7 +87,7 @@ def test_worker_that_never_listens(tmp_path):
 
 
 def test_worker_that_ignores_sigterm_is_killed(tmp_path):
-    text = "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True)\nif index: sys.exit(2)\ntime.sleep(60)"
+    text = "import signal; signal.signal(15, signal.SIG_IGN)\nif index: time.sleep(1); sys.exit(2)\ntime.sleep(60)"
     start = time.monotonic()
     result = launch(tmp_path, text)
     assert result.returncode == 2

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from mirrored_keras import Checkpoint, Resume, export_model, load_model, load_weights, save_model, save_weights
-from mirrored_keras.errors import BatchError, CollectiveError, MirroredKerasError, SetupError
+from mirrored_keras.errors import BatchError, CheckpointError, CollectiveError, MirroredKerasError, SetupError
 from mirrored_keras.replica import watchdog, workers
 from mirrored_keras.workers import is_chief
 from workers.training import arrays, build, main
@@ -189,10 +189,9 @@ def folders_that_are_not_shared(s):
         source = sorted((FOLDER / "resume").iterdir())[-1]
         folder.mkdir()
         (folder / source.name).write_bytes(source.read_bytes())
-    from mirrored_keras.errors import CheckpointError
-
-    run = lambda: model.fit(x, y, verbose=0, callbacks=[Resume(folder)])
-    return refused(run, CheckpointError, "worker 1: no state")
+    return refused(
+        lambda: model.fit(x, y, verbose=0, callbacks=[Resume(folder)]), CheckpointError, "worker 1: no state"
+    )
 
 
 def evaluation_by_the_chief_alone(s):

@@ -6,7 +6,6 @@ FAULTS: for each attempt "worker:signal:step", the signal that this worker sends
 """
 
 import os
-import signal
 import sys
 import time
 
