@@ -79,8 +79,10 @@ def other_method(s):
 
 
 def shuffle_without_a_seed(s):
+    model = build(s)  # sets seeds, from which a shuffle would take its own
+    tf.random.set_seed(None)
     data = tf.data.Dataset.from_tensor_slices(arrays()).shuffle(21).batch(4)
-    return refused(lambda: build(s).fit(data, shuffle=False, verbose=0), BatchError, "a shuffle without a seed")
+    return refused(lambda: model.fit(data, shuffle=False, verbose=0), BatchError, "a shuffle without a seed")
 
 
 def shuffle_with_other_seeds(s):
@@ -135,7 +137,7 @@ def callbacks_in_one_folder(s):
         callbacks.ReduceLROnPlateau("loss", patience=1),
         callbacks.TerminateOnNaN(),
         checkpoint,
-        Resume(FOLDER / "resume"),
+        Resume(FOLDER / "with others"),
     ])  # fmt: skip
     workers.gathered(s, [0], what="a test")  # the chief has written
     names = sorted(os.fspath(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file())
@@ -153,9 +155,9 @@ def callbacks_in_one_folder(s):
         restored.fit(x, y, verbose=0)
     load_weights(model, FOLDER / "best.weights.h5")
     # the next `fit` of the same training finds its state, on both workers
-    again = build(s, width=300)
-    history = again.fit(x, y, batch_size=8, epochs=4, verbose=0, callbacks=[Resume(FOLDER / "resume")])
-    assert history.epoch == [0, 1, 2, 3]
+    for epochs in (1, 2):
+        history = build(s).fit(x, y, batch_size=8, epochs=epochs, verbose=0, callbacks=[Resume(FOLDER / "resume")])
+    assert history.epoch == [0, 1]
 
 
 def files(s):

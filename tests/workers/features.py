@@ -267,7 +267,8 @@ def ragged_lengths(s):
     data = tf.data.Dataset.from_generator(
         lambda: zip(x, y, strict=True),
         output_signature=(tf.TensorSpec([None], tf.int64), tf.TensorSpec([1], tf.float32)),
-    ).padded_batch(4)
+    )
+    data = data.padded_batch(4).apply(tf.data.experimental.assert_cardinality(3))
     weights = []
     for strategy in (None, s):
         with strategy.scope() if strategy else tf.init_scope():
