@@ -1,17 +1,20 @@
 """What several workers must decide alike: whether a state is due by the clock, and whether one was asked to end."""
 
+import contextlib
 import sys
 import time
 from typing import Any
 
 import numpy as np
 
-from mirrored_keras.errors import CheckpointError, message
+from mirrored_keras.errors import CheckpointError, CollectiveError, message
 from mirrored_keras.replica import workers
 
 #: Seconds between two looks at the other workers, so that looking costs nothing that shows.
 _SECONDS_BETWEEN_LOOKS = 1.0
 _MOST_STEPS_BETWEEN_LOOKS = 1000
+#: A process that has its sum may still have to hand on parts of it to others.
+_SECONDS_TO_PART = 1.0
 
 
 class GroupDecisions:
@@ -57,6 +60,14 @@ class GroupDecisions:
             worker = workers.name_of(self._strategy, int(table[:, 1].argmax()))
             print(f"mirrored_keras: {worker} was asked to end (signal {found}); so ends this one.", file=sys.stderr)
         return bool(table[:, 0].any()), found or None
+
+    def part(self) -> None:
+        """Waits, before this worker ends, until the chief has written and nobody needs this process any more."""
+        if self._are_several:
+            # who comes last may find the others gone already, and needs them no longer
+            with contextlib.suppress(CollectiveError):
+                workers.gathered(self._strategy, [0], what="the end of all workers")
+            time.sleep(_SECONDS_TO_PART)
 
     def check_same_state(self, header: dict[str, Any] | None, folder: str) -> None:
         """Refuses a folder that is not the same one for all workers.

@@ -177,6 +177,7 @@ class ResumedFit(keras.callbacks.Callback):
         if (due or asked) and self._source is not None and not self._source.problem:
             self._save(epoch=self._epoch, step=pace.done, logs=logs)
         if asked:
+            self._group.part()
             self._deliver(asked)
 
     @property
@@ -190,6 +191,7 @@ class ResumedFit(keras.callbacks.Callback):
         if self._looks_around:
             _, asked = self._group.agree(due=False, signal=self._signal, always=True)
             if asked:
+                self._group.part()
                 self._deliver(asked)
 
     def _save(self, *, epoch, step, logs):

@@ -103,6 +103,14 @@ def watched(strategy: tf.distribute.Strategy, what: str) -> Iterator[None]:
             _WATCH.waits.remove(wait)
 
 
+def _cause(text):
+    # TensorFlow puts the cause behind the place in the graph, or behind where it was noticed
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [line.partition("aborted by: ")[2] for line in lines if "aborted by: " in line]
+    lost = [line for line in lines if line.startswith("/job:")]
+    return " ".join([*(named[:1] or lines[:1]), *lost[:1]])[:300]
+
+
 def _is_of_peers(error):
     text = str(error)
     signs = ("ollective", "heartbeat", "/job:", "oordination", "Connection", "Socket", "socket", "ancelled")
@@ -126,7 +134,7 @@ def _explained(error, what):
         message(
             "All workers train together; one has ended, failed, or runs something else, and this process cannot go on "
             "without it.",
-            f"{what}: {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}",
+            f"{what}: {type(error).__name__}: {_cause(str(error))}",
             "look for the first error of the other workers; then start all of them again: "
             "mirrored-keras launch --workers 2 --max-restarts 3 train.py, with Resume(folder) among the callbacks",
         )
