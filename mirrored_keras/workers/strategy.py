@@ -74,7 +74,7 @@ def multi_worker_strategy(
 
 def _resolver() -> Any:
     text = os.environ.get("TF_CONFIG")
-    if text:
+    if text is not None:
         return tf.distribute.cluster_resolver.TFConfigClusterResolver() if _has_several(text) else None
     if int(os.environ.get("SLURM_STEP_NUM_TASKS") or 1) > 1 and "SLURM_PROCID" in os.environ:
         return _of_slurm()
@@ -120,7 +120,8 @@ def _of_slurm():
     if shutil.which("nvidia-smi"):
         return resolvers.SlurmClusterResolver()
     # without GPUs it needs numbers of them all the same, and names some that are not there
-    slurm = resolvers.SlurmClusterResolver(gpus_per_node=1, gpus_per_task=1, auto_set_gpu=False)
+    tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
+    slurm = resolvers.SlurmClusterResolver(gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False)
     spec, (kind, index) = slurm.cluster_spec(), slurm.get_task_info()
     return resolvers.SimpleClusterResolver(spec, task_type=kind, task_id=index, rpc_layer="grpc")
 
