@@ -46,6 +46,7 @@ DOCTESTS = [
     "mirrored_keras.replica.devices",
     "mirrored_keras.whole_batch_loss",
     "mirrored_keras.whole_batch_metric",
+    "mirrored_keras.workers.strategy",
 ]
 
 

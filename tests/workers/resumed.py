@@ -40,11 +40,12 @@ class Fault(keras.callbacks.Callback):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        time.sleep(0.05)
+        time.sleep(0.15)
         step = self.epoch * 6 + batch + 1
-        if step == self.step and self.signal is not None:
-            print(json.dumps({"signal": self.signal, "step": step, "time": time.time()}), flush=True)
-            os.kill(os.getpid(), self.signal)
+        if step >= self.step and self.signal is not None:  # a state that was written at SIGTERM may be a later one
+            number, self.signal = self.signal, None
+            print(json.dumps({"signal": number, "step": step, "time": time.time()}), flush=True)
+            os.kill(os.getpid(), number)
 
     def get_state(self):
         return None
