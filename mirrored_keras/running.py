@@ -13,6 +13,7 @@ from mirrored_keras import generators, pace
 from mirrored_keras.class_weights import class_weight_map
 from mirrored_keras.prediction import PredictRunner
 from mirrored_keras.replica import collective, feeding, scope, seeds, sharing_out
+from mirrored_keras.replica.watchdog import loss_of_workers_named, watched
 from mirrored_keras.workers import agreement
 from mirrored_keras.workers.callbacks import files_by_the_chief
 
@@ -56,6 +57,7 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
         _count_steps(model, method, arguments)
     strategy = model.distribute_strategy
     with (
+        loss_of_workers_named(strategy, method),
         sharing_out.shared_out(strategy),
         contextlib.nullcontext() if method.endswith("_on_batch") else files_by_the_chief(model, arguments),
         _class_weight_in_step(model, arguments),
@@ -150,6 +152,11 @@ class CheckedRuns(keras.Model):
     def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         with prepared(self, "predict_on_batch", args, kwargs) as arguments:
             return self._dense_where_possible(super().predict_on_batch(**arguments))
+
+    @functools.wraps(keras.Model.get_metrics_result)
+    def get_metrics_result(self) -> Any:
+        with watched(self.distribute_strategy, "reading metrics"):
+            return super().get_metrics_result()
 
     def _dense_where_possible(self, outputs):
         runner = self.predict_function

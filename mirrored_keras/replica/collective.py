@@ -10,6 +10,7 @@ import tensorflow as tf
 from mirrored_keras.errors import CollectiveError, SetupError, message
 from mirrored_keras.replica import private
 from mirrored_keras.replica.devices import check_threads
+from mirrored_keras.replica.watchdog import watched
 
 _SPARSE = [0]  # sums of sparse gradients that were traced or run
 
@@ -199,7 +200,8 @@ def check_collective(strategy: tf.distribute.Strategy) -> None:
         if getattr(strategy, _CHECKED, False):
             return
         _check_device_group(strategy)
-        sums = _probe(strategy)
+        with watched(strategy, "the first sum over all workers"):
+            sums = _probe(strategy)
         expected = [2.0**strategy.num_replicas_in_sync - 1] * len(sums)
         if sums != expected:
             raise CollectiveError(

@@ -67,6 +67,28 @@ def set_limit(strategy: tf.distribute.Strategy, seconds: float) -> None:
 
 
 @contextlib.contextmanager
+def loss_of_workers_named(strategy: tf.distribute.Strategy, what: str) -> Iterator[None]:
+    """Names what other workers have to do with an error of the block, however long it takes.
+
+    Args:
+        strategy: The strategy.
+        what: What runs inside, for the message.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        CollectiveError: A worker has gone or does something else.
+    """
+    try:
+        yield
+    except _OF_PEERS as error:
+        if not private.in_multi_worker_mode(strategy) or not (_WATCH.fired or _is_of_peers(error)):
+            raise
+        raise _explained(error, what) from error
+
+
+@contextlib.contextmanager
 def watched(strategy: tf.distribute.Strategy, what: str) -> Iterator[None]:
     """Bounds the time of what runs inside the block, and names what other workers have to do with its errors.
 
@@ -93,11 +115,8 @@ def watched(strategy: tf.distribute.Strategy, what: str) -> Iterator[None]:
             _WATCH.thread.start()
         _WATCH.waits.append(wait)
     try:
-        yield
-    except _OF_PEERS as error:
-        if _WATCH.fired is None and not _is_of_peers(error):
-            raise
-        raise _explained(error, what) from error
+        with loss_of_workers_named(strategy, what):
+            yield
     finally:
         with _WATCH.lock:
             _WATCH.waits.remove(wait)

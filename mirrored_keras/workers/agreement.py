@@ -142,7 +142,7 @@ def _fix(name):
 
 
 def _number(value):
-    return -1 if value is None or isinstance(value, str) else float(value)
+    return -1 if value is None or isinstance(value, (str, list, tuple, set)) else float(value)
 
 
 def _size(data):
@@ -150,8 +150,8 @@ def _size(data):
         return float(data.cardinality())
     if isinstance(data, (keras.utils.PyDataset, types.GeneratorType, tf.distribute.DistributedDataset)):
         return -1
-    sizes = [len(leaf) for leaf in keras.tree.flatten(data) if hasattr(leaf, "__len__") and not isinstance(leaf, str)]
-    return sizes[0] if sizes else -1
+    shapes = [leaf.shape for leaf in keras.tree.flatten(data) if getattr(leaf, "shape", ())]
+    return _number(shapes[0][0]) if shapes else -1
 
 
 def _order(dataset, method):
