@@ -20,9 +20,9 @@ class BatchError(MirroredKerasError, ValueError):
 
 
 class CollectiveError(MirroredKerasError, RuntimeError):
-    """The strategy's all-reduce does not sum over all replicas, so no result could be trusted.
+    """Replicas cannot sum: the engine is wrong, or another worker has gone or does something else.
 
-    Who must act: whoever chose `cross_device_ops`.
+    Who must act: whoever chose `cross_device_ops`, or runs the workers.
     """
 
 

@@ -14,6 +14,7 @@ from mirrored_keras.logs import StepLogs, has_own_metrics, states_of_own_rows
 from mirrored_keras.pace import Pace
 from mirrored_keras.replica import collective, feeding, private, splitting, stand_in
 from mirrored_keras.replica.rows import check_alike, difference_named, first_leaf, rows_of
+from mirrored_keras.replica.watchdog import watched
 from mirrored_keras.several_steps import SeveralSteps
 
 
@@ -72,7 +73,7 @@ class StepRunner:
         Raises:
             StopIteration: There was no batch left.
         """
-        with difference_named():
+        with difference_named(), watched(self._model.distribute_strategy, "a step of training or evaluation"):
             result = self._run(iterator)
         self.logs_with_own_loss = result if self._logs.has_own_loss else None
         return result
@@ -102,8 +103,9 @@ class StepRunner:
 
         @tf.autograph.experimental.do_not_convert
         def on_data(data, go):
+            sparse_sums = collective.sparse_sums()
             own = self.own_values(data, go)
-            self._several.learn(own)
+            self._several.learn(own, has_sparse_gradients=collective.sparse_sums() > sparse_sums)
             return self._logs.of_all_replicas(own)
 
         if not model.run_eagerly:

@@ -1,12 +1,13 @@
 """Reads the logs of a step that ran on several replicas: metrics from their sums, other values by rows."""
 
+import functools
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from mirrored_keras.errors import SetupError, message
-from mirrored_keras.replica import private
+from mirrored_keras.replica import collective, private, workers
 from mirrored_keras.step import totals
 
 _METHODS = ("auto", "mean", "sum", "first")
@@ -87,7 +88,7 @@ class StepLogs:
         self._template = _template(outputs, names, own)
         if rows is None:
             return own
-        rows = self._model.distribute_strategy.experimental_local_results(rows)
+        rows = workers.values_of_all_replicas(self._model.distribute_strategy, rows) if own else []
         return [_reduce(self._model, value, rows) for value in own]
 
     def of_all_replicas(self, own: list[Any]) -> Any:
@@ -108,8 +109,12 @@ class StepLogs:
         strategy = model.distribute_strategy
         if strategy.num_replicas_in_sync == 1 or not variables:
             return dict(model.get_metrics_result())
+        local = strategy.experimental_local_results
+        if workers.are_several(strategy):
+            sums = strategy.run(functools.partial(_sums_over_workers, variables))
+            return _metrics_result(model, [local(total)[:1] for total in sums], replicas=1)
         states = strategy.run(lambda: [tf.convert_to_tensor(variable.value) for variable in variables])
-        return _metrics_result(model, [strategy.experimental_local_results(state) for state in states])
+        return _metrics_result(model, [local(state) for state in states], replicas=strategy.num_replicas_in_sync)
 
 
 class _Own(int):
@@ -136,9 +141,23 @@ def _filled(template, metrics, own):
     }
 
 
-def _metrics_result(model, states):
+def _sums_over_workers(variables):
+    # one all-reduce per dtype; what is no sum is made one before it
+    context = tf.distribute.get_replica_context()
+    states = []
+    for variable in variables:
+        state = tf.convert_to_tensor(variable.value)
+        if variable.aggregation == "mean":
+            state = tf.cast(state / context.num_replicas_in_sync, state.dtype)
+        elif variable.aggregation == "only_first_replica":
+            state = tf.where(tf.equal(context.replica_id_in_sync_group, 0), state, tf.zeros_like(state))
+        states.append(state)
+    packed = totals.pack(states)
+    return totals.unpack({name: collective.all_sum_small(part) for name, part in packed.items()}, states)
+
+
+def _metrics_result(model, states, *, replicas):
     variables = metric_variables(model)
-    replicas = len(states[0])
     packed = [totals.pack([state[r] for state in states]) for r in range(replicas)]
     sums = {name: tf.add_n([part[name] for part in packed]) for name in packed[0]}
     combined = totals.unpack(sums, [state[0] for state in states])
@@ -171,8 +190,10 @@ def _reduce(model, structure, rows):
                 'model.distribute_reduction_method = "auto"',
             )
         )
-    local = model.distribute_strategy.experimental_local_results
-    return keras.tree.map_structure(lambda value: _reduce_value(local(value), rows, method), structure)
+    strategy = model.distribute_strategy
+    return keras.tree.map_structure(
+        lambda value: _reduce_value(workers.values_of_all_replicas(strategy, value), rows, method), structure
+    )
 
 
 def _reduce_value(values, rows, method):

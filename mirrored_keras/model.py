@@ -23,6 +23,7 @@ from mirrored_keras.random_model import RandomModel
 from mirrored_keras.replica import private, scope, startup
 from mirrored_keras.replica.update import build_optimizer
 from mirrored_keras.running import CheckedRuns
+from mirrored_keras.workers import agreement
 
 
 @known_by_its_bare_name
@@ -337,6 +338,8 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
         spec = data_batch if iterator is None else private.element_spec_of(iterator)
         with self.distribute_strategy.scope():
             startup.build(self, spec)
+        if iterator is not None:
+            agreement.before_steps(self, iterator)
 
 
 # Keras' legacy .h5 format stores the bare class name.

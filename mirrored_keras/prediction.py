@@ -1,5 +1,6 @@
 """Runs `predict_step` on every replica and puts the rows back in order."""
 
+import functools
 from typing import Any
 
 import keras
@@ -8,8 +9,9 @@ import tensorflow as tf
 from mirrored_keras import layer_states, randomness
 from mirrored_keras.batch_norm import sound_statistics
 from mirrored_keras.execution import batch_of, local_rows
-from mirrored_keras.replica import feeding, splitting, stand_in
+from mirrored_keras.replica import feeding, splitting, stand_in, workers
 from mirrored_keras.replica.rows import check_alike, difference_named, first_leaf, rows_of
+from mirrored_keras.replica.watchdog import watched
 from mirrored_keras.step import totals
 
 
@@ -44,7 +46,7 @@ class PredictRunner:
             The structure of the model's outputs, the rows of all batches concatenated.
         """
         strategy = self._model.distribute_strategy
-        with difference_named():
+        with difference_named(), watched(strategy, "a step of `predict`"):
             outputs = [self._on_data(splitting.split_batch(strategy, batch)) for batch in batches]
         if len(outputs) == 1:
             return outputs[0]
@@ -70,9 +72,13 @@ class PredictRunner:
 
         with sound_statistics(model), randomness.on_all_replicas(model):
             outputs, rows = strategy.run(on_replica, args=(data,))
+        everywhere = functools.partial(workers.values_of_all_replicas, strategy)
+        rows = everywhere(rows)
         local = strategy.experimental_local_results
-        self._may_be_ragged = keras.tree.map_structure(lambda value: bool(_last_open_dimension(local(value))), outputs)
-        return keras.tree.map_structure(lambda value: _of_all_replicas(local(value), local(rows)), outputs)
+        self._may_be_ragged = keras.tree.map_structure(
+            lambda value: not workers.are_several(strategy) and bool(_last_open_dimension(local(value))), outputs
+        )
+        return keras.tree.map_structure(lambda value: _of_all_replicas(everywhere(value), rows), outputs)
 
     def dense_where_possible(self, outputs: Any) -> Any:
         """Makes arrays of predictions that are ragged only because replicas might have differed in width.

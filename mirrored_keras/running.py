@@ -13,6 +13,9 @@ from mirrored_keras import generators, pace
 from mirrored_keras.class_weights import class_weight_map
 from mirrored_keras.prediction import PredictRunner
 from mirrored_keras.replica import collective, feeding, scope, seeds, sharing_out
+from mirrored_keras.replica.watchdog import loss_of_workers_named, watched
+from mirrored_keras.workers import agreement
+from mirrored_keras.workers.callbacks import files_by_the_chief
 
 _BATCH_SIZES = ("batch_size", "validation_batch_size")
 _DATA = ("x", "validation_data")
@@ -47,13 +50,16 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
         if name in arguments:
             feeding.check_dataset(arguments[name])
             arguments[name] = feeding.without_trailing_none(arguments[name])
+    agreement.before_run(model, method, arguments)
     if method == "fit":
         generators.readable_again(arguments)
     if method in ("fit", "evaluate") and model.compiled:
         _count_steps(model, method, arguments)
     strategy = model.distribute_strategy
     with (
+        loss_of_workers_named(strategy, method),
         sharing_out.shared_out(strategy),
+        contextlib.nullcontext() if method.endswith("_on_batch") else files_by_the_chief(model, arguments),
         _class_weight_in_step(model, arguments),
         seeds.one_unseeded_stream(strategy),
         contextlib.ExitStack() as around,
@@ -146,6 +152,11 @@ class CheckedRuns(keras.Model):
     def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         with prepared(self, "predict_on_batch", args, kwargs) as arguments:
             return self._dense_where_possible(super().predict_on_batch(**arguments))
+
+    @functools.wraps(keras.Model.get_metrics_result)
+    def get_metrics_result(self) -> Any:
+        with watched(self.distribute_strategy, "reading metrics"):
+            return super().get_metrics_result()
 
     def _dense_where_possible(self, outputs):
         runner = self.predict_function

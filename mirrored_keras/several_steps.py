@@ -43,7 +43,8 @@ class SeveralSteps:
         self._logs = logs
         # other workers may have rows where this one has none, and all of them must run the same step
         self._knows_rows = not private.in_multi_worker_mode(strategy)
-        self._specs: list[Any] | None = None if has_own_values else []
+        # of several workers, a loop cannot gather sparse gradients whose size changes from step to step
+        self._specs: list[Any] | None = [] if self._knows_rows and not has_own_values else None
 
         @tf.autograph.experimental.do_not_convert
         def run(iterator, limit):
@@ -61,12 +62,15 @@ class SeveralSteps:
         """Whether the step's own values are known, and such that a loop can hand them on."""
         return self._specs is not None
 
-    def learn(self, own: list[Any]) -> None:
+    def learn(self, own: list[Any], *, has_sparse_gradients: bool = False) -> None:
         """Notes what a single step returned by itself; only tensors and numbers can be handed on by a loop.
 
         Args:
             own: From `StepRunner.own_values`, in the graph of that step.
+            has_sparse_gradients: Whether that step has summed `IndexedSlices`.
         """
+        if has_sparse_gradients and not self._knows_rows:
+            return
         if all(isinstance(value, (tf.Tensor, bool, int, float)) for value in tf.nest.flatten(own)):
             self._specs = tf.nest.map_structure(lambda v: tf.type_spec_from_value(tf.convert_to_tensor(v)), own)
 

@@ -13,6 +13,7 @@ from mirrored_keras.checkpoint import checkpoint_files
 from mirrored_keras.checkpoint.checkpoint_content import write
 from mirrored_keras.checkpoint.policies import Retention, Saved, Saving, Since, every_epochs, latest
 from mirrored_keras.errors import CheckpointError, SetupError, message
+from mirrored_keras.replica import workers
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -163,6 +164,9 @@ class Checkpoint(keras.callbacks.Callback):
         if not self._save.is_due(Since(self._steps_since, self._epochs_since, seconds, epoch_ends)):
             return
         metrics = self._monitored(logs or {}, epoch_ends=epoch_ends)
+        if not workers.is_chief(self.model.distribute_strategy):
+            self._steps_since = self._epochs_since = 0
+            return
         name = checkpoint_files.name_of(epoch=epoch, step=step, metrics=metrics, form=self._format)
         written = os.fspath(self.folder / name)
         write(self.model, pathlib.Path(written))

@@ -9,6 +9,7 @@ import keras
 
 from mirrored_keras.checkpoint import refusals
 from mirrored_keras.errors import CheckpointError, message
+from mirrored_keras.replica import workers
 
 
 def export_model(model: keras.Model, path: str | os.PathLike[str], **options: Any) -> None:
@@ -37,6 +38,8 @@ def export_model(model: keras.Model, path: str | os.PathLike[str], **options: An
     """
     refusals.check_context("export_model", getattr(model, "distribute_strategy", None))
     refusals.check_built(model)
+    if not workers.is_chief(model.distribute_strategy):
+        return
     target = pathlib.Path(os.path.realpath(path))
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise CheckpointError(

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from mirrored_keras.replica import private
+from mirrored_keras.replica import private, workers
 from mirrored_keras.replica.update import inner_optimizers
 
 GROUPS = ("weights", "optimizer", "metrics")
@@ -75,7 +75,7 @@ def _kind(layer):
 
 
 def read_arrays(model: keras.Model) -> dict[str, np.ndarray]:
-    """Reads all variables.
+    """Reads all variables. Every one of several workers must call it.
 
     Args:
         model: The model.
@@ -87,6 +87,8 @@ def read_arrays(model: keras.Model) -> dict[str, np.ndarray]:
     for group, variables in variables_of(model).items():
         for number, variable in enumerate(variables):
             copies = [np.asarray(copy) for copy in _copies(variable)]
+            if variable.synchronization == "on_read":
+                copies = _of_all_workers(model, copies)
             if all(_same_bits(copies[0], copy) for copy in copies[1:]) and variable.synchronization != "on_read":
                 arrays[f"{group}/{number}"] = copies[0]
             else:
@@ -105,6 +107,8 @@ def set_arrays(model: keras.Model, arrays: dict[str, np.ndarray], *, groups: Seq
         arrays: From `read_arrays`, on any number of replicas.
         groups: Which groups to set.
     """
+    strategy = model.distribute_strategy
+    here = workers.replicas_here(strategy)
     for group, variables in variables_of(model).items():
         if group not in groups:
             continue
@@ -114,9 +118,20 @@ def set_arrays(model: keras.Model, arrays: dict[str, np.ndarray], *, groups: Seq
             if name in arrays:
                 values = [arrays[name]] * len(copies)
             else:
-                values = _shared_out(arrays[f"{name}/replicas"], len(copies), variable)
+                stored = arrays[f"{name}/replicas"]
+                values = _shared_out(stored, strategy.num_replicas_in_sync, variable)[here.start : here.stop]
             for copy, value in zip(copies, values, strict=True):
                 copy.assign(value)
+
+
+def _of_all_workers(model, copies):
+    strategy = model.distribute_strategy
+    if not workers.are_several(strategy):
+        return copies
+    # float64 holds every number of float32, and counts exactly
+    own = np.concatenate([np.ravel(copy) for copy in copies])
+    table = workers.gathered(strategy, own, what="writing a state on every worker")
+    return [part.reshape(copies[0].shape).astype(copies[0].dtype) for part in table.reshape(-1, copies[0].size)]
 
 
 def _shared_out(stored, replicas, variable):

@@ -10,7 +10,6 @@ import keras
 from mirrored_keras.checkpoint.resumed_fit import ResumedFit
 from mirrored_keras.checkpoint.state_files import StateFiles
 from mirrored_keras.errors import SetupError, message
-from mirrored_keras.replica import private
 
 
 class Resume(keras.callbacks.Callback):
@@ -22,6 +21,9 @@ class Resume(keras.callbacks.Callback):
     replicas. A state is written at the end of every epoch, and within epochs as the arguments say; at SIGTERM and
     Ctrl-C too, after the step that runs. A `fit` that had come to its end trains nothing more, until `epochs` is
     larger.
+
+    Several workers use one folder that all of them see; the chief writes. Where one of them gets SIGTERM, the state is
+    written after a step, and all of them end: start the group again.
 
     Arrays and `keras.utils.PyDataset` are shuffled in an order that follows from a seed in the state. A
     `tf.data.Dataset` needs seeds and a deterministic order; without, and with Python generators, a warning says
@@ -81,14 +83,6 @@ class Resume(keras.callbacks.Callback):
         Yields:
             Nothing.
         """
-        if private.in_multi_worker_mode(model.distribute_strategy):
-            raise SetupError(
-                message(
-                    "`Resume` works with replicas of one process.",
-                    f"strategy={type(model.distribute_strategy).__name__}",
-                    "keras.callbacks.BackupAndRestore, which goes on at the start of an epoch",
-                )
-            )
         fit = ResumedFit(
             model,
             arguments,

@@ -13,6 +13,7 @@ import numpy as np
 
 from mirrored_keras.checkpoint import callback_states, model_states, random_states
 from mirrored_keras.checkpoint.agreement import check_agreement, check_steps_per_execution
+from mirrored_keras.checkpoint.group_decisions import GroupDecisions
 from mirrored_keras.checkpoint.plain_values import decoded, encoded
 from mirrored_keras.checkpoint.position import Position
 from mirrored_keras.checkpoint.sources import Source
@@ -46,7 +47,9 @@ class ResumedFit(keras.callbacks.Callback):
         self._trained = model
         self._state: State | None = files.newest()
         header = self._state.header if self._state else {}
-        self._seed: int = header.get("seed", random_states.new_seed())
+        self._group = GroupDecisions(model.distribute_strategy)
+        self._group.check_same_state(header or None, files.folder)
+        self._seed: int = header["seed"] if header else self._group.seed(random_states.new_seed())
         self._epochs = int(arguments.get("epochs", 1))
         self._epoch = 0
         self._source: Source | None = None
@@ -54,6 +57,7 @@ class ResumedFit(keras.callbacks.Callback):
         self._logs: Any = None  # of the last step, where a state was written after the last step of an epoch
         self._saved_steps, self._saved_time = 0, time.monotonic()
         self._signal: int | None = None
+        self._handlers: dict[int, Any] = {}  # while signals are noted
         others = _as_list(arguments.get("callbacks"))
         if not any(isinstance(callback, keras.callbacks.History) for callback in others):
             others.append(keras.callbacks.History())
@@ -165,19 +169,30 @@ class ResumedFit(keras.callbacks.Callback):
             return
         self._logs = None
         due = self._every_steps is not None and pace.total - self._saved_steps >= self._every_steps
-        if self._every_minutes is not None:
-            due = due or time.monotonic() - self._saved_time >= 60 * self._every_minutes
-        if (due or self._signal is not None) and self._source is not None and not self._source.problem:
+        asked = None
+        if self._looks_around:
+            late = self._every_minutes is not None and time.monotonic() - self._saved_time >= 60 * self._every_minutes
+            late, asked = self._group.agree(due=late, signal=self._signal)
+            due = due or late
+        if (due or asked) and self._source is not None and not self._source.problem:
             self._save(epoch=self._epoch, step=pace.done, logs=logs)
-        if self._signal is not None:
-            self._deliver()
+        if asked:
+            self._group.part()
+            self._deliver(asked)
+
+    @property
+    def _looks_around(self):
+        return self._every_minutes is not None or bool(self._handlers)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes a state."""
         self._logs = None
         self._save(epoch=epoch + 1, step=0, logs=None)
-        if self._signal is not None:
-            self._deliver()
+        if self._looks_around:
+            _, asked = self._group.agree(due=False, signal=self._signal, always=True)
+            if asked:
+                self._group.part()
+                self._deliver(asked)
 
     def _save(self, *, epoch, step, logs):
         arrays: dict[str, np.ndarray] = model_states.read_arrays(self._trained)
@@ -198,7 +213,8 @@ class ResumedFit(keras.callbacks.Callback):
             "logs": encoded(dict(logs) if logs else None, arrays, "logs"),
             "data_state": encoded(None if view is None else view.state(), arrays, "data"),
         }
-        self._files.write(header, arrays, epoch=epoch, step=step)
+        if self._group.writes:
+            self._files.write(header, arrays, epoch=epoch, step=step)
         self._saved_steps, self._saved_time = self._pace.total, time.monotonic()
 
     # -- signals -----------------------------------------------------------------------------------
@@ -222,15 +238,15 @@ class ResumedFit(keras.callbacks.Callback):
         finally:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
+            self._handlers = {}
 
     def _note_signal(self, number, frame):
         if self._signal is not None:  # a second one does not wait
-            self._signal = number
-            self._deliver()
+            self._deliver(number)
         self._signal = number
 
-    def _deliver(self):
-        number, self._signal = self._signal, None
+    def _deliver(self, number):
+        self._signal = None
         signal.signal(number, self._handlers[number])
         signal.raise_signal(number)
 

@@ -9,7 +9,7 @@ from mirrored_keras.checkpoint.atomic import written_atomically
 from mirrored_keras.checkpoint.contents import expected_bytes, extra_of, write_extra
 from mirrored_keras.checkpoint.h5_file import save_h5
 from mirrored_keras.checkpoint.plain_model import plain_model
-from mirrored_keras.replica import private
+from mirrored_keras.replica import private, workers
 
 
 def save_model(model: keras.Model, path: str | os.PathLike[str], *, plain: bool = False) -> None:
@@ -46,6 +46,8 @@ def save_model(model: keras.Model, path: str | os.PathLike[str], *, plain: bool 
         'mse'
     """
     refusals.check_context("save_model", getattr(model, "distribute_strategy", None))
+    if not workers.is_chief(model.distribute_strategy):
+        return
     name = inspection.check_path(path)
     refusals.check_savable(model, name)
     saved = plain_model(model) if plain else model
@@ -90,6 +92,8 @@ def save_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
         2
     """
     refusals.check_context("save_weights", getattr(model, "distribute_strategy", None))
+    if not workers.is_chief(model.distribute_strategy):
+        return
     name = inspection.check_path(path, suffixes=(".weights.h5",))
     refusals.check_built(model)
     doubtful_layers.warn_of_merged(model)

@@ -4,9 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from mirrored_keras.checkpoint import dataset_order
 from mirrored_keras.checkpoint.ordered_rows import OrderedArrays, OrderedPyDataset
-from mirrored_keras.replica import private
+from mirrored_keras.replica import dataset_order, private
 
 _SEED_FIX = "dataset.shuffle(buffer, seed=1), and no `deterministic=False`; random maps by tf.random.stateless_uniform"
 

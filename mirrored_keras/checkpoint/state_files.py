@@ -1,5 +1,6 @@
 """One file per training state: arrays and a JSON text in HDF5, written at once, with a checksum."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -39,6 +40,11 @@ class StateFiles:
         self._folder = pathlib.Path(folder)
         self._keep = keep
 
+    @property
+    def folder(self) -> str:
+        """The folder."""
+        return os.fspath(self._folder)
+
     def paths(self) -> list[pathlib.Path]:
         """Returns the files, the newest first: by epoch and step, which their names carry."""
         found = [(match, path) for path in self._folder.glob("state-*.h5") if (match := _NAME.fullmatch(path.name))]
@@ -62,7 +68,8 @@ class StateFiles:
                 continue
             for broken, why in damaged:
                 aside = broken.with_name(broken.name + ".damaged")
-                os.replace(broken, aside)
+                with contextlib.suppress(FileNotFoundError):  # another worker was faster
+                    os.replace(broken, aside)
                 warnings.warn(
                     f"{broken.name} cannot be read ({why}) and was renamed to {aside.name}; training goes on from "
                     f"the state before it, {path.name}.\nWhat to do: nothing; if it happens again, check the disk.",

@@ -10,6 +10,9 @@ import tensorflow as tf
 from mirrored_keras.errors import CollectiveError, SetupError, message
 from mirrored_keras.replica import private
 from mirrored_keras.replica.devices import check_threads
+from mirrored_keras.replica.watchdog import watched
+
+_SPARSE = [0]  # sums of sparse gradients that were traced or run
 
 Gradient = Any  # a tf.Tensor, tf.IndexedSlices, or None where there is no gradient
 
@@ -48,11 +51,17 @@ def all_sum(values: Sequence[Gradient]) -> list[Gradient]:
     for index, value in enumerate(values):
         if value is not None:
             groups.setdefault((isinstance(value, tf.IndexedSlices), value.dtype.name), []).append(index)
-    for indices in groups.values():
+    for (is_sparse, _), indices in groups.items():
+        _SPARSE[0] += is_sparse
         sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [values[i] for i in indices])
         for index, total in zip(indices, sums, strict=True):
             values[index] = total
     return values
+
+
+def sparse_sums() -> int:
+    """Returns how often sparse gradients were summed in this process, while tracing or eagerly."""
+    return _SPARSE[0]
 
 
 def all_sum_small(values: tf.Tensor) -> tf.Tensor:
@@ -191,7 +200,8 @@ def check_collective(strategy: tf.distribute.Strategy) -> None:
         if getattr(strategy, _CHECKED, False):
             return
         _check_device_group(strategy)
-        sums = _probe(strategy)
+        with watched(strategy, "the first sum over all workers"):
+            sums = _probe(strategy)
         expected = [2.0**strategy.num_replicas_in_sync - 1] * len(sums)
         if sums != expected:
             raise CollectiveError(

@@ -31,6 +31,8 @@ from keras.src.trainers.data_adapters import array_slicing  # rows of arrays, fr
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy as get_default_strategy
+from tensorflow.python.eager.context import context as eager_context  # ends collectives that wait for ever
+from tensorflow.python.eager.context import global_seed  # do workers shuffle alike?
 
 from mirrored_keras.replica.instances import replaced_methods, replaced_on_instances
 
@@ -42,6 +44,7 @@ __all__ = [
     "LossFunctionWrapper",
     "compile_arguments_of_h5",
     "get_keras_mask",
+    "global_seed",
     "make_default_seed",
     "save_model_to_hdf5",
     "set_keras_mask",
@@ -209,6 +212,11 @@ def local_copy(variable: keras.Variable) -> tf.Variable:
     context = tf.distribute.get_replica_context()
     copies = context.strategy.experimental_local_results(variable._value)
     return copies[int(tf.get_static_value(context.replica_id_in_sync_group)) % len(copies)]
+
+
+def copy_of(variable: keras.Variable) -> Any:
+    """Returns the value of one of this process' copies of a variable, without asking other processes."""
+    return tf.distribute.get_strategy().experimental_local_results(variable._value)[0].numpy()
 
 
 @contextlib.contextmanager
@@ -380,6 +388,11 @@ def in_multi_worker_mode(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and bool(
         strategy.extended._in_multi_worker_mode()
     )
+
+
+def abort_collectives(text: str) -> None:
+    """Ends all collectives of this process with an error; TensorFlow allows no other afterwards."""
+    eager_context().abort_collective_ops(tf.errors.DEADLINE_EXCEEDED, text)
 
 
 _LOCK = threading.Lock()

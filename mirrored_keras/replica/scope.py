@@ -17,6 +17,36 @@ _RIGHT_ORDER = (
 )
 
 
+#: Strategies of TensorFlow that are refused, and why.
+_REFUSED = {
+    "ParameterServerStrategy": "parameter servers train asynchronously, so that the result depends on who comes first",
+    "CentralStorageStrategy": "metrics that replicas share in one place are summed once per replica",
+    "TPUStrategy": "nothing of it was ever tested on a TPU",
+}
+
+
+def check_strategy(strategy: tf.distribute.Strategy) -> None:
+    """Refuses strategies under which the maths of one replica cannot be promised.
+
+    Args:
+        strategy: The model's.
+
+    Raises:
+        SetupError: It is one of these.
+    """
+    names = [kind.__name__.removesuffix("V1").removesuffix("V2") for kind in type(strategy).__mro__]
+    refused = [name for name in names if name in _REFUSED]
+    if refused:
+        raise SetupError(
+            message(
+                "Training equals that of one replica under `MirroredStrategy`, `MultiWorkerMirroredStrategy` and "
+                "`OneDeviceStrategy`; other strategies are refused.",
+                f"{refused[0]}: {_REFUSED[refused[0]]}",
+                "mirrored_strategy() on one machine, mirrored_keras.workers.multi_worker_strategy() on several",
+            )
+        )
+
+
 def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compile: Any = False) -> None:
     """Refuses optimizers and metrics that were made under another strategy than the model.
 
@@ -31,6 +61,7 @@ def check_compile(model: keras.Model, *, optimizer: Any, metrics: Any, jit_compi
     """
     check_model(model)
     strategy = model.distribute_strategy
+    check_strategy(strategy)
     if isinstance(optimizer, keras.optimizers.Optimizer):
         for part in update.inner_optimizers(optimizer):
             if private.strategy_of_optimizer(part) is not strategy:

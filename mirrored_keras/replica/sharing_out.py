@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.replica import feeding, private
+from mirrored_keras.replica import feeding, private, workers
 from mirrored_keras.replica.instances import replaced_methods
 from mirrored_keras.replica.rows import RULE, limits_of_shares, rows_of
 
@@ -23,8 +23,9 @@ def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
     Replica r gets the rows from `limits_of_shares(G, R)[r]` on of every batch. Batches of a number of rows that is
     known and can be divided by the replicas are left to TensorFlow, which does the same then and knows the shapes.
-    Sparse tensors, ragged ones and `None`, with which it fails, are shared out here. Several workers share out files
-    or elements first, so there nothing changes.
+    Sparse tensors, ragged ones and `None`, with which it fails, are shared out here. So are all datasets of several
+    workers: each of them reads the global batches, and keeps its rows of them. TensorFlow would share out files, or
+    batches of another size, and no longer train on the global batches of one replica.
 
     Args:
         strategy: The model's strategy; its `experimental_distribute_dataset` is what Keras calls with all data.
@@ -33,18 +34,20 @@ def shared_out(strategy: tf.distribute.Strategy) -> Iterator[None]:
         Nothing.
     """
     replicas = strategy.num_replicas_in_sync
-    if replicas == 1 or private.in_multi_worker_mode(strategy):
+    if replicas == 1:
         yield
         return
+    several = private.in_multi_worker_mode(strategy)
 
     def wrap(distribute):
         def experimental_distribute_dataset(dataset, options=None):
             specs = tf.nest.flatten(dataset.element_spec)
             if any(isinstance(spec, tf.NoneTensorSpec) for spec in specs):
                 dataset = dataset.map(feeding.stand_ins_for_none)
-            if all(_divides(spec, replicas) for spec in specs):
+            if not several and all(_divides(spec, replicas) for spec in specs):
                 return distribute(dataset, options)
-            return strategy.distribute_datasets_from_function(lambda _: shares_of(dataset, replicas), options)
+            here = workers.replicas_here(strategy)
+            return strategy.distribute_datasets_from_function(lambda _: shares_of(dataset, replicas, here), options)
 
         return experimental_distribute_dataset
 
@@ -57,16 +60,18 @@ def _divides(spec, replicas):
     return rows is not None and rows % replicas == 0
 
 
-def shares_of(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
+def shares_of(dataset: tf.data.Dataset, replicas: int, here: range | None = None) -> tf.data.Dataset:
     """Returns a dataset of the shares of the replicas, one after the other.
 
     Args:
         dataset: Of global batches.
         replicas: R.
+        here: The replicas of this process; all of them without it.
 
     Returns:
-        R elements for each of the batch, with as many rows as `limits_of_shares` says.
+        An element for each replica here of each batch, with as many rows as `limits_of_shares` says.
     """
+    here = range(replicas) if here is None else here
     specs = tf.nest.flatten(dataset.element_spec)
     dense = all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs)
     split = _rebatched if dense else _sliced
@@ -74,16 +79,19 @@ def shares_of(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
     @tf.autograph.experimental.do_not_convert
     def shares_of_batch(*batch):
-        return split(batch if in_tuple else batch[0], replicas)
+        return split(batch if in_tuple else batch[0], replicas, here)
 
     shares = dataset.flat_map(shares_of_batch)
-    if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+    count = int(dataset.cardinality())
+    if count == tf.data.INFINITE_CARDINALITY:
         # then TensorFlow need not ask every time whether there is a batch
-        shares = shares.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return shares.prefetch(replicas)
+        shares = shares.apply(tf.data.experimental.assert_cardinality(count))
+    elif count >= 0 and len(here) < replicas:
+        shares = shares.apply(tf.data.experimental.assert_cardinality(count * len(here)))
+    return shares.prefetch(len(here))
 
 
-def _rebatched(batch, replicas):
+def _rebatched(batch, replicas, here):
     """Cuts a batch of dense tensors up, in one operation: several cost more than the rest of sharing out."""
     leaves = tf.nest.flatten(batch)
     rows = tf.stack([tf.shape(leaf, tf.int64)[0] for leaf in leaves])
@@ -100,18 +108,19 @@ def _rebatched(batch, replicas):
         output_shapes=[spec.shape for spec in specs],
     )
     pieces = tf.data.experimental.from_variant(variant, tf.nest.pack_sequence_as(batch, specs))
-    return pieces.take(replicas)  # of no rows it makes pieces without end
+    # of no rows it makes pieces without end
+    return pieces.skip(here.start).take(len(here)) if here.start else pieces.take(len(here))
 
 
-def _sliced(batch, replicas):
+def _sliced(batch, replicas, here):
     def limits(leaf):
         return limits_of_shares(tf.convert_to_tensor(rows_of(leaf)), replicas)
 
     def part(replica):
         return keras.tree.map_structure(lambda leaf: rows_between(leaf, *limits(leaf)[replica : replica + 2]), batch)
 
-    dataset = tf.data.Dataset.from_tensors(part(0))
-    for replica in range(1, replicas):
+    dataset = tf.data.Dataset.from_tensors(part(here[0]))
+    for replica in here[1:]:
         dataset = dataset.concatenate(tf.data.Dataset.from_tensors(part(replica)))
     return dataset
 

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.replica import private
+from mirrored_keras.replica import private, workers
 
 _WITH_ROWS = (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
 
@@ -33,7 +33,7 @@ def applies_to(model: keras.Model, data: Any) -> bool:
 
 
 def row_shapes(strategy: tf.distribute.Strategy, data: Any) -> list[Any]:
-    """Returns the shape of one row of every tensor, taken from the first replica, which always has rows.
+    """Returns the shape of one row of every tensor, taken from the first replica, which has rows or knows the shape.
 
     Args:
         strategy: The strategy.
@@ -43,7 +43,11 @@ def row_shapes(strategy: tf.distribute.Strategy, data: Any) -> list[Any]:
         One int32 vector per tensor, in flattened order; for a ragged one that of an innermost element.
     """
     leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
-    return [row_shape(strategy.experimental_local_results(leaf)[0]) for leaf in leaves]
+    shapes = [row_shape(strategy.experimental_local_results(leaf)[0]) for leaf in leaves]
+    if workers.are_several(strategy):
+        # where a worker has run out of data TensorFlow puts in tensors of size 0 in every open dimension
+        return [tf.maximum(shape, 1) for shape in shapes]
+    return shapes
 
 
 def row_shape(leaf: Any) -> tf.Tensor:

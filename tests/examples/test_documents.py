@@ -52,6 +52,7 @@ DOCTESTS = [
     "mirrored_keras.tuning.tuners",
     "mirrored_keras.whole_batch_loss",
     "mirrored_keras.whole_batch_metric",
+    "mirrored_keras.workers.strategy",
 ]
 
 

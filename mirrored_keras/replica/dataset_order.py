@@ -22,12 +22,15 @@ class Order(NamedTuple):
         seeds: The seeds in it, in the order of the graph.
         batch_sizes: Sizes that elements are batched by.
         repeats: Whether one pass draws several orders, so that all of a pass must be read to know the next.
+        draws_differ: Whether two processes would read other rows, or in another order: a shuffle or a choice of rows
+            without a seed, or elements in the order in which they are ready.
     """
 
     problem: str = ""
     seeds: tuple[int, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     repeats: bool = False
+    draws_differ: bool = False
 
 
 def order_of(dataset: tf.data.Dataset) -> Order:
@@ -40,7 +43,7 @@ def order_of(dataset: tf.data.Dataset) -> Order:
         What it says.
     """
     if dataset.options().deterministic is False:
-        return Order("`options.deterministic` is False")
+        return Order("`options.deterministic` is False", draws_differ=True)
     try:
         text = tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORE_STATE
@@ -56,7 +59,10 @@ def order_of(dataset: tf.data.Dataset) -> Order:
             seeds.extend(_seeds_of(node, constants))
         elif "Batch" in node.op and "Dataset" in node.op:
             sizes.extend(value for name in node.input[1:2] if (value := _value(name, constants)) is not None)
-    return Order(_problem(nodes), tuple(seeds), tuple(sizes), _repeats(nodes))
+    problem = _problem(nodes)
+    # random functions of rows may differ: every row is read by one process
+    differ = bool(problem) and "a function with" not in problem
+    return Order(problem, tuple(seeds), tuple(sizes), _repeats(nodes), differ)
 
 
 def _nodes(graph) -> Iterator[tuple[Any, dict[str, Any]]]:
