@@ -8,8 +8,8 @@ from mirrored_keras import DistributedModel
 from model.regression import RANDOM, assert_same_logs, assert_same_weights, made_under
 
 LAYERS = keras.layers
-STEPS, ROWS = 3, 10  # on three replicas 4, 3 and 3 rows, in two pieces 2 + 2, 2 + 1 and 2 + 1
-FIRST_PIECE, SECOND_PIECE = [0, 1, 4, 5, 8], [2, 3, 6, 7, 9]  # the rows of each piece on all three replicas
+STEPS, ROWS = 3, 11  # on three replicas 4, 4 and 3 rows, in two pieces 2 + 2, 2 + 2 and 2 + 1
+FIRST_PIECE, SECOND_PIECE = [0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10]  # the rows of each piece on all three replicas
 WORDS = RANDOM.integers(0, 6, (STEPS, ROWS, 4))  # word 0 is masked
 WORDS[:, [1, 9]] = 0  # rows without any word
 TARGETS = RANDOM.normal(size=(STEPS, ROWS, 4, 1)).astype("float32")
