@@ -338,8 +338,7 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
         spec = data_batch if iterator is None else private.element_spec_of(iterator)
         with self.distribute_strategy.scope():
             startup.build(self, spec)
-        if iterator is not None:
-            agreement.before_steps(self, iterator)
+        agreement.before_steps(self, iterator)
 
 
 # Keras' legacy .h5 format stores the bare class name.

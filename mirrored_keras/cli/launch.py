@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         number: signal.signal(number, lambda number, frame: asked.append(number))
         for number in (signal.SIGTERM, signal.SIGINT)
     }
+    exit_code = 0
     try:
         for attempt in range(arguments.max_restarts + 1):
             start = time.monotonic()
@@ -74,10 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
             if failure is None:
                 _say(f"all {arguments.workers} workers have ended well, after {attempt} restarts")
                 return 0
+            exit_code = failure.exit_code
             seconds = time.monotonic() - start
             attempts = f"attempt {attempt + 1} of {arguments.max_restarts + 1}"
             _say(f"{failure.text} after {seconds:.1f} s, first of all ({attempts})")
-        return failure.exit_code
+        return exit_code
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -78,14 +78,14 @@ def before_steps(model: keras.Model, epoch_iterator: Any) -> None:
 
     Args:
         model: The model, built.
-        epoch_iterator: Keras' iterator over the batches of `fit` or `evaluate`.
+        epoch_iterator: Keras' iterator over the batches of `fit` or `evaluate`; nothing is compared without one.
 
     Raises:
         SetupError: Weights or steps differ.
         BatchError: Lengths differ.
     """
     strategy = model.distribute_strategy
-    if not workers.are_several(strategy):
+    if epoch_iterator is None or not workers.are_several(strategy):
         return
     facts = {
         "batches": _number(epoch_iterator.num_batches),
