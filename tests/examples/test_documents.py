@@ -57,12 +57,12 @@ DOCTESTS = [
 
 
 @functools.cache  # the table of the README needs an example that has run already
-def output_of(*arguments):
+def output_of(*arguments, folder=ROOT):
     package = pathlib.Path(mirrored_keras.__file__).resolve().parents[1]
     path = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
     result = subprocess.run(
         [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
+        cwd=folder,
         # replicas on the CPU, whatever the machine has
         env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
@@ -85,9 +85,11 @@ def test_example(path):
 
 
 @pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: path.name)
-def test_blocks_of_document(path):
+def test_blocks_of_document(path, tmp_path):
     blocks = path.read_text(encoding="utf-8").count("```python")
-    assert output_of(ROOT / "tests" / "examples" / "code_blocks.py", path).endswith(f"{blocks} blocks\n")
+    # documents write files where they run
+    printed = output_of(ROOT / "tests" / "examples" / "code_blocks.py", path, folder=tmp_path)
+    assert printed.endswith(f"{blocks} blocks\n")
 
 
 @pytest.mark.parametrize("name", DOCTESTS)

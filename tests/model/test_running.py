@@ -136,8 +136,8 @@ def test_predictions_as_wide_as_a_batch_decides(run_eagerly):
     rows = np.column_stack([widths, np.arange(44).reshape(11, 4)]).astype("float32")
     predictions = made_under(3, make).predict(rows, batch_size=4, verbose=0)
     np.testing.assert_array_equal(predictions["all"], rows[:, None])
-    # rows 0-1, 2-3, none; 4-5, 6-7, none; 8, 9, 10
-    expected = [2, 2, 4, 4, 1, 1, 2, 2, 3, 2, 1]
+    # rows 0-1, 2, 3; 4-5, 6, 7; 8, 9, 10
+    expected = [2, 2, 3, 4, 1, 1, 1, 2, 3, 2, 1]
     assert predictions["cut"].to_list() == [row[:width].tolist() for row, width in zip(rows, expected, strict=True)]
 
 

@@ -38,7 +38,7 @@ print("best", best.config["rate"])
 
 
 def test_trials_of_ray_tune(tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed")
+    pytest.importorskip("ray", reason='needs pip install "ray[tune]"')
     package = pathlib.Path(mirrored_keras.__file__).resolve().parents[1]
     path = os.pathsep.join([str(package), *(p for p in sys.path if p)])
     result = subprocess.run(

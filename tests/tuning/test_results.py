@@ -48,7 +48,6 @@ def test_hparams(tuner, tmp_path):
 
 @pytest.mark.parametrize("kind", ["scores", "parallel"])
 def test_picture(kind, tuner, tmp_path):
-    pytest.importorskip("matplotlib")
     tuner.plot_results(tmp_path / f"{kind}.png", kind=kind)
     assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
 

@@ -73,9 +73,6 @@ def test_a_killed_worker_is_replaced_and_reasons_travel(in_one_process, tmp_path
     assert rows[2]["reason"].rstrip().endswith("ValueError: this reason travels")
 
 
-@pytest.mark.skipif(
-    int(os.environ.get("MIRRORED_KERAS_KILLS", "3")) < 20, reason="takes 20 s; MIRRORED_KERAS_KILLS=20 runs it"
-)
 def test_every_trial_in_a_process_of_its_own(in_one_process, tmp_path):
     rows, printed, marks = searched(tmp_path, "process_per_trial")
     assert rows, printed
