@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         0, the exit code of the worker that failed first (128 + n if signal n ended it), or 128 + n after signal n.
     """
     asked: list[int] = []
+    code = 0
     handlers = {
         number: signal.signal(number, lambda number, frame: asked.append(number))
         for number in (signal.SIGTERM, signal.SIGINT)
@@ -77,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
             seconds = time.monotonic() - start
             attempts = f"attempt {attempt + 1} of {arguments.max_restarts + 1}"
             _say(f"{failure.text} after {seconds:.1f} s, first of all ({attempts})")
-        return failure.exit_code
+            code = failure.exit_code
+        return code
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
