@@ -60,11 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
         0, the exit code of the worker that failed first (128 + n if signal n ended it), or 128 + n after signal n.
     """
     asked: list[int] = []
+    code = 0
     handlers = {
         number: signal.signal(number, lambda number, frame: asked.append(number))
         for number in (signal.SIGTERM, signal.SIGINT)
     }
-    exit_code = 0
     try:
         for attempt in range(arguments.max_restarts + 1):
             start = time.monotonic()
@@ -75,11 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
             if failure is None:
                 _say(f"all {arguments.workers} workers have ended well, after {attempt} restarts")
                 return 0
-            exit_code = failure.exit_code
             seconds = time.monotonic() - start
             attempts = f"attempt {attempt + 1} of {arguments.max_restarts + 1}"
             _say(f"{failure.text} after {seconds:.1f} s, first of all ({attempts})")
-        return exit_code
+            code = failure.exit_code
+        return code
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -1,6 +1,7 @@
 """A `TensorflowTrainer` of Ray Train, ready to start workers again."""
 
 import os
+import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -87,7 +88,16 @@ class OnEveryWorker:
         self._folder = folder
 
     def __call__(self, config: dict[str, Any]) -> Any:
-        # Ray asks for Keras 2, which this package is not
-        os.environ.pop("TF_USE_LEGACY_KERAS", None)
         os.environ[FOLDER] = self._folder
         return self._train(config)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from ray import cloudpickle
+
+        return _unpacked, (cloudpickle.dumps(self._train), self._folder)
+
+
+def _unpacked(train, folder):
+    # Ray asks for Keras 2, which this package is not, before it unpacks a function whose module may import it
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)
+    return OnEveryWorker(pickle.loads(train), folder)

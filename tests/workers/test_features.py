@@ -12,7 +12,7 @@ def test_two_workers():
 
 def test_two_workers_with_two_replicas():
     """Where a worker's first replica, or all of them, have no rows."""
-    names = ("short_and_empty", "evaluate_and_predict", "dropout")
+    names = ("short_and_empty", "dropout")
     ended = group.run(2, "features.py", 2, *names, timeout=600)
     for worker in ended:
         assert len(worker.lines) == len(names)

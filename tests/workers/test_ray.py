@@ -13,7 +13,7 @@ from workers.group import WORKERS, environment
 def test_killed_worker_of_ray(tmp_path):
     result = subprocess.run(
         [sys.executable, str(WORKERS / "ray_training.py"), str(tmp_path)],
-        env=environment(RAY_DISABLE_IMPORT_WARNING="1"),
+        env=environment(RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S="300", RAY_worker_niceness="0"),
         capture_output=True,
         text=True,
         timeout=600,
