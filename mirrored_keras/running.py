@@ -19,6 +19,7 @@ from mirrored_keras.workers.callbacks import files_by_the_chief
 
 _BATCH_SIZES = ("batch_size", "validation_batch_size")
 _DATA = ("x", "validation_data")
+_ARRAYS = ("x", "y", "sample_weight", "validation_data")
 
 
 @contextlib.contextmanager
@@ -46,6 +47,8 @@ def prepared(model: keras.Model, method: str, args: Sequence[Any], kwargs: dict[
     collective.check_collective(model.distribute_strategy)
     for name in _BATCH_SIZES:
         feeding.check_batch_size(name, arguments.get(name))
+    for name in _ARRAYS:
+        feeding.check_not_masked(name, arguments.get(name))
     for name in _DATA:
         if name in arguments:
             feeding.check_dataset(arguments[name])

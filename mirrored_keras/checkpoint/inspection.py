@@ -3,6 +3,7 @@
 import os
 import pathlib
 import zipfile
+from typing import Any
 
 import h5py
 
@@ -50,12 +51,15 @@ def check_path(path: str | os.PathLike[str], *, suffixes: tuple[str, ...] = SUFF
     return name
 
 
-def check_file(path: str, *, verify: bool = True) -> dict | None:
+def check_file(
+    path: str, *, verify: bool = True, shapes: dict[str, tuple[int, ...]] | None = None
+) -> dict[str, Any] | None:
     """Refuses a file that is missing, damaged, something else than its name says, or unsafe to read.
 
     Args:
         path: A file with a name of a known format.
         verify: Whether its checksum is compared.
+        shapes: Takes name -> shape of every array in it.
 
     Returns:
         What `read_extra` finds in it.
@@ -78,7 +82,7 @@ def check_file(path: str, *, verify: bool = True) -> dict | None:
         if zipfile.is_zipfile(path):
             _check_archive(path)
         with opened_weights(path) as file:
-            _check_group(path, file, "")
+            _check_group(path, file, "", {} if shapes is None else shapes)
     except CheckpointError:
         raise
     except Exception as error:  # whatever the readers of zip, HDF5 and JSON say
@@ -144,7 +148,7 @@ def _check_archive(path):
                 raise _unsafe(path, f"member {info.filename!r} of {info.compress_size} bytes grows to {info.file_size}")
 
 
-def _check_group(path, group, name):
+def _check_group(path, group, name, shapes):
     for key in group:
         link = group.get(key, getlink=True)
         full = f"{name}/{key}"
@@ -152,9 +156,10 @@ def _check_group(path, group, name):
             raise _unsafe(path, f"{full!r} is a link to {getattr(link, 'filename', 'another place')!r}")
         part = group[key]
         if isinstance(part, h5py.Group):
-            _check_group(path, part, full)
+            _check_group(path, part, full, shapes)
         elif isinstance(part, h5py.Dataset):
             _check_dataset(path, part, full)
+            shapes[full[1:]] = part.shape
 
 
 def _check_dataset(path, dataset, name):

@@ -17,9 +17,9 @@ from mirrored_keras.checkpoint.contents import restore_random_state
 from mirrored_keras.checkpoint.h5_file import load_h5
 from mirrored_keras.checkpoint.optimizer_state import (
     LOST_STATE,
-    archived_optimizer_shapes,
     check_optimizer_restored,
     facts_of,
+    optimizer_shapes,
     restore_optimizer,
 )
 from mirrored_keras.errors import CheckpointError, MirroredKerasError, message
@@ -73,7 +73,8 @@ def load_model(
     refusals.check_context("load_model", strategy)
     name = inspection.check_path(path)
     _check_safe_mode(safe_mode)
-    extra = inspection.check_file(name, verify=verify)
+    shapes: dict[str, tuple[int, ...]] = {}
+    extra = inspection.check_file(name, verify=verify, shapes=shapes)
     objects = dict(custom_objects or {})
     with contextlib.nullcontext() if strategy is None else strategy.scope(), errors_explained(name):
         if name.endswith(".keras"):
@@ -82,7 +83,7 @@ def load_model(
                 warnings.filterwarnings("ignore", message=LOST_STATE)
                 model = keras.saving.load_model(name, custom_objects=objects, compile=compile, safe_mode=safe_mode)
             if compile:
-                _check_or_restore_optimizer(model, extra, name)
+                _check_or_restore_optimizer(model, extra, name, shapes)
         else:
             model = load_h5(name, extra, custom_objects=objects, compiled=compile, safe_mode=safe_mode)
         if refusals.is_stock(model):
@@ -92,12 +93,12 @@ def load_model(
     return model
 
 
-def _check_or_restore_optimizer(model, extra, name):
+def _check_or_restore_optimizer(model, extra, name, shapes):
     facts = (extra or {}).get("optimizer")
     if facts is not None and facts != facts_of(model):
         restore_optimizer(model, extra, name)
     else:
-        check_optimizer_restored(getattr(model, "optimizer", None), archived_optimizer_shapes(name), name)
+        check_optimizer_restored(getattr(model, "optimizer", None), optimizer_shapes(shapes), name)
 
 
 def _distributed(model):

@@ -1,6 +1,6 @@
 """The state of an optimizer in a file: is there one, and does it fit the optimizer that is to go on?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,25 +12,20 @@ from mirrored_keras.replica.update import build_optimizer, inner_optimizers
 
 #: What Keras only warns about: an optimizer whose state was not restored.
 LOST_STATE = "Skipping variable loading for optimizer"
-_GROUP = "optimizer/vars"
+#: Where `.keras` and `.weights.h5` files have an optimizer.
+GROUP = "optimizer/vars"
 #: Where an HDF5 file of a whole model has an optimizer whose variables share names, which Keras refuses.
 OWN_GROUP = "mirrored_keras/optimizer"
 
 
-def archived_optimizer_shapes(path: str) -> list[tuple[int, ...]] | None:
-    """Returns the shapes of an optimizer's variables in a `.keras` or `.weights.h5` file.
+def optimizer_shapes(shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
+    """Returns the shapes of an optimizer's variables in order, `None` if a file holds no optimizer.
 
     Args:
-        path: A file that has been checked.
-
-    Returns:
-        The shapes in order, `None` if the file holds no optimizer.
+        shapes: Name -> shape of every array in a `.keras` or `.weights.h5` file.
     """
-    with opened_weights(path) as file:
-        if _GROUP not in file:
-            return None
-        group = file[_GROUP]
-        return [group[name].shape for name in sorted(group, key=int)]
+    names = [name for name in shapes if name.startswith(GROUP)]
+    return [shapes[name] for name in sorted(names, key=lambda name: int(name.rpartition("/")[2]))] or None
 
 
 def check_optimizer_restored(
@@ -132,7 +127,7 @@ def values_in(path: str) -> list[Any] | None:
     with opened_weights(path) as file:
         if "optimizer_weights" in file:
             return private.optimizer_weights_of_h5(file)
-        group = next((file[name] for name in (_GROUP, OWN_GROUP) if name in file), None)
+        group = next((file[name] for name in (GROUP, OWN_GROUP) if name in file), None)
         return None if group is None else [group[name][()] for name in sorted(group, key=int)]
 
 

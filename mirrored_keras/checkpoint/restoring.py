@@ -2,13 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import h5py
 import keras
 import tensorflow as tf
 
@@ -16,14 +16,15 @@ from mirrored_keras import DistributedModel
 from mirrored_keras.checkpoint import inspection, refusals
 from mirrored_keras.checkpoint.agreement import difference
 from mirrored_keras.checkpoint.contents import restore_random_state
+from mirrored_keras.checkpoint.file_layout import has_layout_of
 from mirrored_keras.checkpoint.loading import errors_explained
 from mirrored_keras.checkpoint.model_states import description_of
 from mirrored_keras.checkpoint.optimizer_state import (
     LOST_STATE,
     OWN_GROUP,
-    archived_optimizer_shapes,
     assign,
     check_optimizer_restored,
+    optimizer_shapes,
     values_in,
 )
 from mirrored_keras.checkpoint.tensorflow_checkpoint import is_checkpoint, newest_in, read_checkpoint
@@ -108,37 +109,51 @@ def load_weights(
             _build_optimizer(model)
             return _report(model, read_checkpoint(model, name, partial=partial))
     name = inspection.check_path(path, suffixes=_SUFFIXES)
-    extra = inspection.check_file(name, verify=verify)
-    in_file, in_model = _has_optimizer(name), getattr(model, "optimizer", None) is not None
+    shapes: dict[str, tuple[int, ...]] = {}
+    extra = inspection.check_file(name, verify=verify, shapes=shapes)
+    in_file, in_model = _has_optimizer(name, shapes), getattr(model, "optimizer", None) is not None
     with_optimizer = in_file and in_model
     if in_file and not in_model:
         _LOG.warning(
             "%s: the model is not compiled, so the state of the optimizer is passed over; compile it first", name
         )
-    values: list[tuple[Any, Any]] = []
     with errors_explained(name), model.distribute_strategy.scope():
         if with_optimizer:
             _build_optimizer(model, (extra or {}).get("optimizer"))
-        if not partial:
+        if partial:
+            with _rolled_back_on_error(model), _assigned(model) as assigned:
+                _read(model, name, partial=True, with_optimizer=with_optimizer, shapes=shapes)
+        else:
             _check_description(model, extra, name, with_optimizer=with_optimizer)
-            with _assigned(model, later=values) as assigned:
-                _read(model, name, partial=False, with_optimizer=with_optimizer)
-            _check_all_restored(model, assigned, name)
-        # a file with a checksum is whole, and has been tried on all shapes; of others a part may be unreadable
-        with contextlib.nullcontext() if extra and not partial else _rolled_back_on_error(model):
-            if not partial and _only_assigns(model):
-                for variable, value in values:
-                    variable.assign(value)
-            else:
+            verified = verify and extra is not None
+            read = functools.partial(_read, model, name, partial=False, with_optimizer=with_optimizer, shapes=shapes)
+            if verified and not _is_whole_h5(name) and _only_assigns(model) and has_layout_of(model, shapes):
                 with _assigned(model) as assigned:
-                    _read(model, name, partial=partial, with_optimizer=with_optimizer)
-            if not partial or _fits(model, extra):
-                restore_random_state(model, extra)
+                    read()  # nothing can fail any more: the values need not be held until all have been read
+            else:
+                assigned = _read_all_or_none(model, name, read)
+        if not partial or _fits(model, extra):
+            restore_random_state(model, extra)
     report = _report(model, assigned, expects_optimizer=with_optimizer)
     if with_optimizer:
         return report
     where = "passed over: the model is not compiled" if in_file else "not in the file"
     return dataclasses.replace(report, optimizer=where)
+
+
+def _read_all_or_none(model, name, read):
+    """Restores every variable or, after an error, none; returns the ids of those that were assigned to."""
+    values: list[tuple[Any, Any]] = []
+    with _assigned(model, later=values) as assigned:
+        read()
+    _check_all_restored(model, assigned, name)
+    if _only_assigns(model):
+        for variable, value in values:
+            variable.assign(value)
+        return assigned
+    with _rolled_back_on_error(model), _assigned(model) as assigned:
+        read()
+    return assigned
 
 
 def _check_description(model, extra, name, *, with_optimizer):
@@ -184,7 +199,7 @@ def _check_all_restored(model, assigned, name):
         )
 
 
-def _read(model, name, *, partial, with_optimizer):
+def _read(model, name, *, partial, with_optimizer, shapes):
     with warnings.catch_warnings():
         # the report tells, or the checks
         warnings.filterwarnings("ignore", message=LOST_STATE)
@@ -199,7 +214,7 @@ def _read(model, name, *, partial, with_optimizer):
         if _is_whole_h5(name):
             assign(model.optimizer, model.trainable_variables, values_in(name) or [], name)
         else:
-            check_optimizer_restored(model.optimizer, archived_optimizer_shapes(name), name)
+            check_optimizer_restored(model.optimizer, optimizer_shapes(shapes), name)
     except MirroredKerasError:
         if not partial:
             raise
@@ -222,11 +237,10 @@ def _is_whole_h5(name):
     return name.endswith((".h5", ".hdf5")) and not name.endswith(".weights.h5")
 
 
-def _has_optimizer(name):
-    if not _is_whole_h5(name):
-        return archived_optimizer_shapes(name) is not None
-    with h5py.File(name, "r") as file:
-        return "optimizer_weights" in file or OWN_GROUP in file
+def _has_optimizer(name, shapes):
+    if _is_whole_h5(name):
+        return any(array.startswith(("optimizer_weights/", f"{OWN_GROUP}/")) for array in shapes)
+    return optimizer_shapes(shapes) is not None
 
 
 def _fits(model, extra):

@@ -11,6 +11,8 @@ from mirrored_keras.errors import SetupError, message
 from mirrored_keras.replica import gpu_choice, gpu_setup
 
 Devices = int | str | Sequence[str | int] | None
+#: Each CPU replica holds a copy of the model and four threads.
+_MOST_CPU_REPLICAS = 256
 
 
 def mirrored_strategy(
@@ -74,6 +76,8 @@ def _first(count, options):
     names = gpu_setup.choose(count, **options)
     if names:
         return names
+    if count > _MOST_CPU_REPLICAS:
+        raise SetupError(_message(count, f"A machine without a GPU makes at most {_MOST_CPU_REPLICAS} CPU replicas."))
     if not _have_cpu_devices(count):
         present = len(tf.config.list_logical_devices("CPU"))
         raise SetupError(

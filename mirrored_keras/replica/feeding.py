@@ -4,6 +4,7 @@ import types
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from mirrored_keras.errors import BatchError, message
@@ -144,6 +145,29 @@ def check_batch_size(name: str, value: Any) -> None:
                 f"model.fit(x, y, {name}=64)",
             )
         )
+
+
+def check_not_masked(name: str, data: Any) -> None:
+    """Refuses NumPy's masked arrays, of which TensorFlow takes the values under the mask too.
+
+    Args:
+        name: The argument's name.
+        data: The argument.
+
+    Raises:
+        BatchError: There is a masked array with a masked value in it.
+    """
+    if isinstance(data, (tf.data.Dataset, types.GeneratorType)):
+        return
+    for part in keras.tree.flatten(data):
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise BatchError(
+                message(
+                    "Arrays have no mask of their own: what counts is said by sample weights, or by a layer `Masking`.",
+                    f"{name}=a masked array of shape {part.shape} with {int(np.ma.count_masked(part))} masked values",
+                    "x = x.filled(0.0); model.fit(x, y, sample_weight=...)",
+                )
+            )
 
 
 def check_dataset(data: Any) -> None:

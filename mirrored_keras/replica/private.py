@@ -24,6 +24,7 @@ from keras.src.legacy.saving.saving_utils import compile_args_from_training_conf
 from keras.src.losses.losses import LossFunctionWrapper  # a loss function as an object, as `compile` makes it
 from keras.src.models.functional import Functional  # __init__ without rewriting the bases of the class
 from keras.src.random.seed_generator import make_default_seed  # the seed of a generator that is given none
+from keras.src.saving.saving_lib import NpzIOStore, _save_state  # which variable goes where in a file
 from keras.src.saving.serialization_lib import ObjectSharingScope, in_safe_mode  # shared layers stay shared
 from keras.src.trainers import data_adapters  # what kind of data `fit` was given
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
@@ -530,6 +531,14 @@ def model_from_serialized(config: dict[str, Any], custom_objects: Any, safe_mode
     """Makes a model from the configuration that `.keras` files hold."""
     with ObjectSharingScope():
         return keras.saving.deserialize_keras_object(config, custom_objects=dict(custom_objects), safe_mode=safe_mode)
+
+
+def variables_in_file(model: keras.Model) -> dict[str, dict[str, Any]]:
+    """Returns group -> name -> weight, as Keras would write them into a `.weights.h5` file of the model now."""
+    store = NpzIOStore("never written", mode="w")  # it keeps what it is given until it is closed
+    optimizer = {id(getattr(model, "optimizer", None))}  # it would copy all of its variables
+    _save_state(model, weights_store=store, assets_store=None, inner_path="", visited_saveables=optimizer)
+    return {"" if path == "__root__" else path: entry for path, entry in store.contents.items()}
 
 
 def optimizer_weights_of_h5(file: Any) -> list[Any]:

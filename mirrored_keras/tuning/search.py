@@ -66,6 +66,8 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
         process_per_trial: bool = False,
         **kwargs: Any,
     ):
+        if self.oracle_class is None:
+            args, kwargs = (), _by_name(keras_tuner.Tuner, self, args, kwargs)
         check_options(keep_checkpoints, diverged, pruner)
         self.keep_checkpoints, self.diverged, self.pruner = keep_checkpoints, diverged, pruner
         self.workers = check_groups(workers)
@@ -83,7 +85,7 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
         worker.watch_parent()
         with worker.as_member_of(kwargs) as options:
             if self.oracle_class is None:
-                self._set_up(*args, **options)
+                self._set_up(**options)
             else:
                 oracle, hypermodel, options = self._make_oracle(args, options)
                 self._set_up(oracle=oracle, hypermodel=hypermodel, **options)
@@ -97,11 +99,11 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
         self.seed = given.get("seed")
         return self.oracle_class(**given), hypermodel, options
 
-    def _set_up(self, *args, **kwargs):
+    def _set_up(self, **kwargs):
         if self.workers and kwargs.get("distribution_strategy") is None and worker.devices() is not None:
             # first of all: on the CPU, replicas are made before TensorFlow starts
             kwargs["distribution_strategy"] = mirrored_strategy(len(worker.devices()))
-        oracle = kwargs.get("oracle", args[0] if args else None)
+        oracle = kwargs.get("oracle")
         if not isinstance(oracle, HonestResults):
             raise SetupError(
                 message(
@@ -111,7 +113,7 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
                 )
             )
         # in a worker, `self.oracle` becomes a client that does not tell it
-        keras_tuner.Tuner.__init__(self, *args, **kwargs)
+        keras_tuner.Tuner.__init__(self, **kwargs)
         self.search_seed = worker.seed() if worker.seed() is not None else oracle.seed
 
     # -- the search ------------------------------------------------------------------------------
@@ -273,6 +275,13 @@ class DistributedSearch(BestModels, Results, private.TunerHooks):
             given["optimizer"] = keras.optimizers.deserialize(keras.optimizers.serialize(given["optimizer"]))
         before = keras.saving.deserialize_keras_object(model.get_compile_config() or {}) if model.compiled else {}
         model.compile(**{**before, **given})
+
+
+def _by_name(stock, tuner, args, kwargs):
+    given = inspect.signature(stock.__init__).bind(tuner, *args, **kwargs).arguments
+    del given["self"]
+    options = given.pop("kwargs", {})
+    return {**given, **options}
 
 
 @contextlib.contextmanager

@@ -37,6 +37,28 @@ def test_batch_size(model, name, value):
     )
 
 
+def test_masked_arrays(model):
+    masked = np.ma.masked_greater(np.arange(40.0).reshape(8, 5), 37.0)
+    weights = np.ma.masked_greater(np.arange(8.0), 6.0)
+    for name, call in {
+        "x": lambda: model.fit(masked, Y, verbose=0),
+        "y": lambda: model.train_on_batch(X, masked),
+        "sample_weight": lambda: model.evaluate(X, Y, sample_weight=weights, verbose=0),
+        "validation_data": lambda: model.fit(X, Y, validation_data=({"a": masked}, Y), verbose=0),
+    }.items():
+        shape, count = ("(8,)", 1) if name == "sample_weight" else ("(8, 5)", 2)
+        assert text_of(call) == (
+            "Arrays have no mask of their own: what counts is said by sample weights, or by a layer `Masking`.\n"
+            f"Received: {name}=a masked array of shape {shape} with {count} masked values\n"
+            "What to do: x = x.filled(0.0); model.fit(x, y, sample_weight=...)"
+        )
+
+
+def test_masked_arrays_without_a_masked_value_are_arrays(model):
+    values = model.evaluate(np.ma.masked_array(X), Y, verbose=0)
+    assert values == model.evaluate(X, Y, verbose=0)
+
+
 def test_unknown_rank(model):
     dataset = tf.data.Dataset.from_generator(lambda: iter([(X, Y)]), output_types=(tf.float32, tf.float32))
     for call in (

@@ -48,6 +48,13 @@ def test_more_replicas_than_devices():
 
 
 @needs_no_gpu
+def test_more_replicas_than_a_machine_holds():
+    assert text_of(lambda: mirrored_strategy(10**6)) == (
+        f"A machine without a GPU makes at most 256 CPU replicas.\nReceived: devices=1000000\n{WAYS}"
+    )
+
+
+@needs_no_gpu
 def test_unknown_device():
     text = text_of(lambda: mirrored_strategy(["GPU:7"]))
     assert text.startswith("Every device must exist and be named once; unknown: ['GPU:7'], there are: ['CPU:0'")

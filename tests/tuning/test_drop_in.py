@@ -173,3 +173,13 @@ def test_options(tmp_path):
             tuning.RandomSearch(build, "loss", directory=tmp_path, **options)
     with pytest.raises(SetupError, match="local file system"):
         tuning.RandomSearch(build, "loss", directory="gs://bucket/search")
+
+
+def test_options_by_position(tmp_path):
+    def oracle():
+        return tuning.oracles.RandomSearchOracle("loss", max_trials=1)
+
+    tuner = tuning.Tuner(oracle(), build, None, None, None, None, None, tmp_path, "by_position")
+    assert tuner.project_dir == str(tmp_path / "by_position")
+    with pytest.raises(SetupError, match="local file system"):
+        tuning.Tuner(oracle(), build, None, None, None, None, None, "gs://bucket/search")
