@@ -57,9 +57,9 @@ def short_and_empty(s):
 
 
 def seeded_dataset(s):
-    data = tf.data.Dataset.from_tensor_slices(arrays()).shuffle(ROWS, seed=5).batch(8).repeat()
-
     def fit(model):
+        # a new one for each training: a shuffled dataset has another order each time that it is gone through
+        data = tf.data.Dataset.from_tensor_slices(arrays()).shuffle(ROWS, seed=5).batch(8).repeat()
         return model.fit(data, epochs=2, steps_per_epoch=4, shuffle=False, verbose=0)
 
     return assert_one(s, fit, steps=8)[0]

@@ -29,5 +29,6 @@ def worker_strategy(replicas_per_worker=1, **options):
     warnings.simplefilter("error")
     for line in ("tensorflow", "keras", "google", "flatbuffers", "astunparse"):
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=line + ".*")
-    warnings.filterwarnings("ignore", message="__array__ implementation doesn't accept a copy")
+    for known in ("__array__ implementation doesn't accept a copy", "Your input ran out of data", "The generator ended"):
+        warnings.filterwarnings("ignore", message=known)
     return multi_worker_strategy(**options)
