@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from mirrored_keras.micro_batches import check_micro_batches
 from mirrored_keras.randomness import check_mode
@@ -15,6 +16,7 @@ class CompileOptions(keras.Model):
 
     # set by Keras' trainer, which has no types
     train_function: Any
+    test_function: Any
 
     #: `compile`'s `randomness`.
     randomness: str = "replica"
@@ -22,6 +24,8 @@ class CompileOptions(keras.Model):
     chooses_steps_per_execution = False
     #: Descriptions of the data that model and losses were tried on since `compile`.
     seen_data_shapes: tuple[str, ...] = ()
+    #: Structure of a batch -> ranks of its tensors, when it was last trained on or evaluated.
+    ranks_of_data: tuple[tuple[str, tuple[int | None, ...]], ...] = ()
     _micro_batches = 1
     _jit_compile_as_given: bool | str = "auto"
 
@@ -59,6 +63,23 @@ class CompileOptions(keras.Model):
         self.chooses_steps_per_execution = steps_per_execution == "auto"
         self.micro_batches = micro_batches
         self.seen_data_shapes = ()
+        self.ranks_of_data = ()
+
+    def trace_again_for_other_ranks(self, data: Any) -> None:
+        """Lets the steps be traced anew where tensors have other ranks than those of the last call had.
+
+        Args:
+            data: Specs, tensors or arrays of one batch.
+        """
+        leaves, structure = keras.tree.flatten(data), str(keras.tree.map_structure(lambda leaf: 0, data))
+        ranks = tuple(tf.TensorShape(getattr(leaf, "shape", None)).rank for leaf in leaves)
+        known = dict(self.ranks_of_data).get(structure)
+        if known == ranks:
+            return
+        self.ranks_of_data = tuple({**dict(self.ranks_of_data), structure: ranks}.items())
+        for runner in (self.train_function, self.test_function):
+            if known is not None and runner is not None:
+                runner.trace_again()
 
     def get_compile_config(self) -> dict[str, Any] | None:
         """Returns the serialised arguments of `compile`, `None` if the model is not compiled."""

@@ -52,13 +52,18 @@ class StepRunner:
         self._around = around
         self._logs = StepLogs(model, reads_metrics=not own_step)
         self.pace = Pace(model)
+        self._has_own_values = own_step or has_own_metrics(model)
+        self.trace_again()
+
+    def trace_again(self) -> None:
+        """Forgets all traces: TensorFlow would make those for tensors of other ranks forget the rank."""
         self._on_data, self._on_iterator = self._functions()
         self._several = SeveralSteps(
-            model.distribute_strategy,
+            self._model.distribute_strategy,
             step=self.own_values,
             logs=self._logs.of_all_replicas,
             single=lambda data: self._on_data(data, feeding.go_with(data)),
-            has_own_values=own_step or has_own_metrics(model),
+            has_own_values=self._has_own_values,
         )
 
     def __call__(self, iterator: Any) -> Any:

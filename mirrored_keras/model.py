@@ -333,9 +333,10 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # Stock draws a batch and averages it over the replicas; shapes are all that is needed.
+        spec = data_batch if iterator is None else private.element_spec_of(iterator)
+        self.trace_again_for_other_ranks(spec)
         if private.strategy_of_model(self) is None and self.micro_batches == 1:
             return  # as Keras; with micro-batches a step needs to know all metrics beforehand
-        spec = data_batch if iterator is None else private.element_spec_of(iterator)
         with self.distribute_strategy.scope():
             startup.build(self, spec)
         agreement.before_steps(self, iterator)

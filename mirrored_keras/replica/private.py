@@ -67,6 +67,8 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "_compute_loss",
         # called: the model and all layers below it
         "_flatten_layers",
+        # called: the end of a build
+        "_post_build",
     ),
     "keras.src.trainers.compile_utils:CompileLoss": ("build", "call"),
     "keras.src.trainers.compile_utils:CompileMetrics": ("build",),
@@ -162,25 +164,58 @@ def variables_of(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
     return optimizer._trainable_variables
 
 
-def build_from_shapes(model: keras.Model, shapes: Any) -> None:
-    """Builds model, metrics, losses and optimizer from objects with `shape` and `dtype`."""
-    model._symbolic_build(data_batch=shapes)
+def build_from_specs(model: keras.Model, specs: Any) -> None:
+    """Builds model, metrics, losses and optimizer from the specs of a batch."""
+    if not _have_composites(specs):
+        model._symbolic_build(data_batch=specs)
+        return
+    # Keras puts dense placeholders in for ragged and sparse tensors, which a model made for those cannot take
+    unbuilt = [
+        not all(layer.built for layer in model._flatten_layers()),
+        model._compile_loss is not None and not model._compile_loss.built,
+        model._compile_metrics is not None and not model._compile_metrics.built,
+    ]
+    if any(unbuilt):
+        run_on_specs(model, specs, loss=unbuilt[1], metrics=unbuilt[2])
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    model._post_build()
 
 
 def losses_are_built(model: keras.Model) -> bool:
-    """Returns whether the compiled losses have met data, after which `build_from_shapes` leaves them alone."""
+    """Returns whether the compiled losses have met data, after which `build_from_specs` leaves them alone."""
     return model._compile_loss is not None and model._compile_loss.built
 
 
-def run_on_shapes(model: keras.Model, shapes: Any) -> None:
-    """Runs forward pass and loss on objects with `shape` and `dtype`, computing nothing."""
-    symbolic = keras.tree.map_structure(
-        lambda leaf: None if leaf is None else KerasTensor(leaf.shape, keras.backend.standardize_dtype(leaf.dtype)),
-        shapes,
-    )
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(symbolic)
-    y_pred = compute_output_spec(model, x, training=False)
-    compute_output_spec(model._compute_loss, x, y, y_pred, sample_weight=sample_weight, training=False)
+def run_on_specs(model: keras.Model, specs: Any, *, loss: bool = True, metrics: bool = False) -> None:
+    """Runs forward pass, loss and metrics on the specs of a batch, computing nothing."""
+
+    def run() -> None:
+        batch = keras.tree.map_structure(_placeholder_of, specs)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        y_pred = model(x, training=False)
+        if metrics:
+            model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        if loss:
+            model._compute_loss(x, y, y_pred, sample_weight=sample_weight, training=False)
+
+    compute_output_spec(run)
+
+
+def _placeholder_of(spec):
+    if spec is None:
+        return None
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.compat.v1.sparse_placeholder(spec.dtype, spec.shape)
+    if not isinstance(spec, tf.RaggedTensorSpec):
+        return tf.compat.v1.placeholder(keras.backend.standardize_dtype(spec.dtype), spec.shape)
+    values = tf.compat.v1.placeholder(spec.dtype, [None, *spec.shape[spec.ragged_rank + 1 :]])
+    splits = [tf.compat.v1.placeholder(spec.row_splits_dtype, [None]) for _ in range(spec.ragged_rank)]
+    return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=False)
+
+
+def _have_composites(specs):
+    return any(isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec)) for spec in keras.tree.flatten(specs))
 
 
 def metric_names(model: keras.Model) -> set[str]:

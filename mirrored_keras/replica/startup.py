@@ -22,14 +22,14 @@ def build(model: keras.Model, spec: Any) -> None:
     Raises:
         BatchError: Model, losses or metrics cannot take data of these shapes.
     """
-    shapes = shapes_of(spec)
+    specs = specs_of(spec)
     met_other_data = private.losses_are_built(model) and not model.has_own_train_step
     try:
-        private.build_from_shapes(model, shapes)
-        if _short(shapes) not in model.seen_data_shapes:
+        private.build_from_specs(model, specs)
+        if _short(specs) not in model.seen_data_shapes:
             if met_other_data:
-                private.run_on_shapes(model, shapes)
-            model.seen_data_shapes = (*model.seen_data_shapes, _short(shapes))
+                private.run_on_specs(model, specs)
+            model.seen_data_shapes = (*model.seen_data_shapes, _short(specs))
     except (ValueError, TypeError, RuntimeError, tf.errors.OpError) as error:
         if model.has_own_train_step and "None values not supported" in str(error):
             return  # no targets: the step of a subclass need not use the compiled loss or metrics
@@ -38,7 +38,7 @@ def build(model: keras.Model, spec: Any) -> None:
         raise BatchError(
             message(
                 f"Model, losses and metrics must take the data's shapes. {_first_line(error)}",
-                f"data={_short(shapes)}, outputs={_short(getattr(model, 'outputs', None))}",
+                f"data={_short(specs)}, outputs={_short(getattr(model, 'outputs', None))}",
                 "dataset.batch(64) if its elements are single rows; else compare model.input_shape and "
                 "model.output_shape with the data",
             )
@@ -59,21 +59,23 @@ def _short(structure):
     return str(described).replace("'", "")
 
 
-def shapes_of(spec: Any) -> Any:
-    """Turns element specs or arrays into objects with `shape` and `dtype`; the first dimension is open.
+def specs_of(data: Any) -> Any:
+    """Turns element specs or arrays into specs whose first dimension is open.
 
     Args:
-        spec: A structure of specs, tensors or arrays; what stands for `None` becomes `None`.
+        data: A structure of specs, tensors or arrays; what stands for `None` becomes `None`.
 
     Returns:
-        The same structure with `tf.TensorSpec` leaves.
+        The same structure with leaves `tf.TensorSpec`, `tf.RaggedTensorSpec` and `tf.SparseTensorSpec`.
     """
-    return keras.tree.map_structure(_shape_of, spec)
+    return keras.tree.map_structure(_spec_of, data)
 
 
-def _shape_of(leaf):
+def _spec_of(leaf):
     if feeding.stands_for_none(leaf):
         return None
+    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+        leaf = tf.type_spec_from_value(leaf)
     shape = getattr(leaf, "shape", None)
     if shape is None or not hasattr(leaf, "dtype"):
         leaf = tf.convert_to_tensor(leaf)
@@ -81,4 +83,8 @@ def _shape_of(leaf):
     shape = tf.TensorShape(shape)
     if shape.rank:
         shape = tf.TensorShape([None]).concatenate(shape[1:])
+    if isinstance(leaf, tf.SparseTensorSpec):
+        return tf.SparseTensorSpec(shape, leaf.dtype)
+    if isinstance(leaf, tf.RaggedTensorSpec):
+        return tf.RaggedTensorSpec(shape, leaf.dtype, leaf.ragged_rank, leaf.row_splits_dtype)
     return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))

@@ -51,6 +51,19 @@ class OfRaggedRows(DistributedModel):
         return self.dense(tf.stack([total, total**2], axis=1))
 
 
+class OfCompositesAlone(DistributedModel):
+    """Takes ragged or sparse tensors, and no dense ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        if isinstance(inputs, tf.RaggedTensor):
+            return self.dense(inputs.to_tensor(shape=[None, 5]))
+        return self.dense(tf.ensure_shape(tf.sparse.to_dense(inputs), [None, 6]))
+
+
 class OfPaddedRows(DistributedModel):
     """A convolution over a row's padded values, which no kernel does for an empty batch."""
 
@@ -128,6 +141,12 @@ def fit(*args, **options):
         pytest.param(of_named_parts, fit({"first": X[:, :2], "second": X[:, 2:]}, Y, batch_size=BATCH), id="dict"),
         pytest.param(lambda: compiled(OfNestedParts()), fit(from_tensors(nested(), Y)), id="nested"),
         pytest.param(lambda: compiled(OfRaggedRows()), fit(from_tensors(RAGGED, Y)), id="ragged"),
+        pytest.param(lambda: compiled(OfCompositesAlone()), fit(from_tensors(RAGGED, Y)), id="nothing but ragged"),
+        pytest.param(
+            lambda: compiled(OfCompositesAlone()),
+            fit(from_tensors(tf.sparse.from_dense(SPARSE), Y)),
+            id="nothing but sparse",
+        ),
         pytest.param(of_sparse_rows, fit(from_tensors(tf.sparse.from_dense(SPARSE), Y)), id="sparse"),
         pytest.param(lambda: perceptron(DistributedModel), fit(Batches()), id="PyDataset with workers"),
         pytest.param(

@@ -244,9 +244,30 @@ def test_a_running_model_is_not_traced_again():
 
 def test_new_shapes_are_tried_once(monkeypatch):
     tried = []
-    original = startup.private.run_on_shapes
-    monkeypatch.setattr(startup.private, "run_on_shapes", lambda *args: (tried.append(args), original(*args)))
+    original = startup.private.run_on_specs
+    monkeypatch.setattr(startup.private, "run_on_specs", lambda *args: (tried.append(args), original(*args)))
     model = made_under(2, lambda: perceptron(DistributedModel))
     for _ in range(2):
         model.fit(X, Y, sample_weight=np.ones(ROWS), validation_data=(X, Y), epochs=3, verbose=0)
     assert len(tried) == 1, "data with weights build the model, data without are tried, neither again"
+
+
+@pytest.mark.parametrize("replicas", [None, 3])
+@pytest.mark.parametrize("changing", ["y", "sample_weight"])
+def test_other_ranks_from_call_to_call(replicas, changing):
+    """TensorFlow would trace for both, without the rank; what a call trains does not depend on the calls before it."""
+    weights = np.linspace(0.0, 2.0, ROWS)
+    changed, kept = model(replicas), model(replicas)
+    for rank in (1, 2, 1):
+        vectors = {"y": Y[:, 0], "sample_weight": weights}
+        columns = {name: vector[:, None] for name, vector in vectors.items()}
+        data = {**vectors, **({changing: columns[changing]} if rank == 2 else {})}
+        logs = [m.train_on_batch(X, **parts, return_dict=True) for m, parts in ((changed, data), (kept, vectors))]
+        logs += [m.fit(X, **parts, batch_size=BATCH, shuffle=False, verbose=0).history for m, parts in
+                 ((changed, data), (kept, vectors))]  # fmt: skip
+        assert_same_logs(logs[0], logs[1])
+        assert_same_logs(logs[2], logs[3])
+        assert_same_logs(
+            changed.evaluate(X, **data, verbose=0, return_dict=True),
+            kept.evaluate(X, **vectors, verbose=0, return_dict=True),
+        )
