@@ -337,8 +337,7 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
         self.trace_again_for_other_ranks(spec)
         if private.strategy_of_model(self) is None and self.micro_batches == 1:
             return  # as Keras; with micro-batches a step needs to know all metrics beforehand
-        with self.distribute_strategy.scope():
-            startup.build(self, spec)
+        startup.build(self, spec)
         agreement.before_steps(self, iterator)
 
 

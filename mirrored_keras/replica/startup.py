@@ -16,7 +16,7 @@ def build(model: keras.Model, spec: Any) -> None:
     """Builds what is not built yet: model, metrics, losses, optimizer; tries the losses on data of new shapes.
 
     Args:
-        model: A compiled model, inside its strategy's scope.
+        model: A compiled model; it is built in the scope of its strategy.
         spec: Specs, tensors or arrays of one batch.
 
     Raises:
@@ -25,10 +25,11 @@ def build(model: keras.Model, spec: Any) -> None:
     specs = specs_of(spec)
     met_other_data = private.losses_are_built(model) and not model.has_own_train_step
     try:
-        private.build_from_specs(model, specs)
-        if _short(specs) not in model.seen_data_shapes:
-            if met_other_data:
+        with model.distribute_strategy.scope():
+            private.build_from_specs(model, specs)
+            if met_other_data and _short(specs) not in model.seen_data_shapes:
                 private.run_on_specs(model, specs)
+        if _short(specs) not in model.seen_data_shapes:
             model.seen_data_shapes = (*model.seen_data_shapes, _short(specs))
     except (ValueError, TypeError, RuntimeError, tf.errors.OpError) as error:
         if model.has_own_train_step and "None values not supported" in str(error):

@@ -29,6 +29,7 @@ def worker_strategy(replicas_per_worker=1, **options):
     warnings.simplefilter("error")
     for line in ("tensorflow", "keras", "google", "flatbuffers", "astunparse"):
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=line + ".*")
-    for known in ("__array__ implementation doesn't accept a copy", "Your input ran out of data", "The generator ended"):
+    known_ones = ("__array__ implementation doesn't accept a copy", "Your input ran out of data", "The generator ended")
+    for known in known_ones:
         warnings.filterwarnings("ignore", message=known)
     return multi_worker_strategy(**options)
