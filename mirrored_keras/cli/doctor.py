@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", nargs="?", metavar="MODULE:BUILD_FN", help="a function that returns a compiled model")
     parser.add_argument("--data", metavar="MODULE:MAKE_DATASET", help="a function that returns the dataset of `fit`")
     parser.add_argument("--replicas", type=_positive, metavar="N", help="default: every GPU, or 2 parts of the CPU")
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="of the self-check; default: 120")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, metavar="SECONDS", help="of the self-check; default: 120"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

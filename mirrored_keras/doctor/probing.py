@@ -91,4 +91,6 @@ def _of_gpus(answer):
         yield Finding("warning", "GPU memory", reason, 'mirrored_strategy("auto")   # passes over them')
     if seen and not all(answer["memory_growth"]):
         reason = "TensorFlow takes all memory of every GPU at once, unless memory growth is on."
-        yield Finding("warning", "memory growth", reason, "strategy = mirrored_strategy()   # before any tensor is made")
+        yield Finding(
+            "warning", "memory growth", reason, "strategy = mirrored_strategy()   # before any tensor is made"
+        )
