@@ -42,7 +42,8 @@ def environment_findings(*, replicas: int | None = None, timeout: float = 120.0)
     versions = installed_versions()
     findings = [*version_findings(versions), *variable_findings(os.environ)]
     facts: dict[str, Any] = {"mirrored-keras": mirrored_keras.__version__, "Python": platform.python_version()}
-    facts |= {"system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count(), **versions}
+    facts |= {"system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count()}
+    facts |= {name: version or "not installed" for name, version in versions.items()}
     facts |= {name: os.environ.get(name) for name in _VARIABLES}
     if not any(finding.severity == "error" for finding in findings):
         found, devices = probe(replicas=replicas, timeout=timeout)
