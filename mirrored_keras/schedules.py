@@ -78,9 +78,7 @@ class ScaledWarmup(keras.optimizers.schedules.LearningRateSchedule):
         [0.1, 0.25, 0.4, 0.4]
     """
 
-    def __init__(
-        self, learning_rate: Any, *, batch: int, base_batch: int, rule: str = "linear", warmup_steps: int = 0
-    ):
+    def __init__(self, learning_rate: Any, *, batch: int, base_batch: int, rule: str = "linear", warmup_steps: int = 0):
         self.factor = scale_factor(batch, base_batch, rule=rule)
         if warmup_steps < 0:
             raise SetupError(

@@ -114,7 +114,9 @@ class StepRecords:
 
     def read_steps(self) -> list[StepRecord]:
         """Returns what steps have noted since the last call, in their order."""
-        return [self._read(line) for line in self._steps.dequeue_many(self._steps.size()).numpy()] if self._has() else []
+        return (
+            [self._read(line) for line in self._steps.dequeue_many(self._steps.size()).numpy()] if self._has() else []
+        )
 
     def read_waits(self) -> list[float]:
         """Returns the seconds that steps have waited for batches since the last call."""

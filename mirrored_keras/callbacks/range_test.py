@@ -125,7 +125,7 @@ def learning_rate_range_test(
             average = _SMOOTHING * average + (1 - _SMOOTHING) * losses[-1]
             # the average starts from 0: divided by what it has seen
             smoothed.append(average / (1 - _SMOOTHING ** len(losses)))
-            diverged = not math.isfinite(losses[-1]) or smoothed[-1] > divergence * max(min(smoothed), 1e-12)
+            diverged = not math.isfinite(losses[-1]) or _has_run_away(smoothed[_settled(steps) :], divergence)
             if diverged:
                 break
     return RangeTest(tuple(rates[: len(losses)]), tuple(losses), tuple(smoothed), diverged)
@@ -150,11 +150,22 @@ def _check(model, smallest, largest, steps):
         )
 
 
+def _settled(steps):
+    # an average of few batches is as far from the others as these batches are
+    return max(5, steps // 10)
+
+
+def _has_run_away(smoothed, divergence):
+    return bool(smoothed) and smoothed[-1] > divergence * max(min(smoothed), 1e-12)
+
+
 def _takes_a_rate(optimizer):
     if optimizer is None:
         return False
     try:
-        optimizer.learning_rate = float(optimizer.learning_rate)  # the same number; refused where a schedule decides
+        optimizer.learning_rate = float(
+            keras.ops.convert_to_numpy(optimizer.learning_rate)
+        )  # the same number; refused where a schedule decides
     except (TypeError, AttributeError):
         return False
     return True

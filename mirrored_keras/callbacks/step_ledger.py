@@ -4,6 +4,8 @@ import csv
 import os
 from typing import Any
 
+import keras
+
 from mirrored_keras.callbacks.recording import RecordingCallback
 from mirrored_keras.checkpoint.atomic import written_atomically
 
@@ -51,7 +53,8 @@ class StepLedger(RecordingCallback):
         self.lines = []
         optimizer = self.model.optimizer
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        self._updates = None if inner is None or not inner.built else int(inner.iterations)
+        built = inner is not None and inner.built
+        self._updates = int(keras.ops.convert_to_numpy(inner.iterations)) if built else 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Notes the number of the epoch."""

@@ -53,6 +53,6 @@ def _built(build, strategy):
         with strategy.scope():
             return build()
     except RuntimeError as error:
-        if isinstance(error, MirroredKerasError) or "scope" not in str(error):
+        if isinstance(error, MirroredKerasError) or "tf.distribute.Strategy" not in str(error):
             raise
         return build()  # it enters the scope of a strategy of its own
