@@ -1,5 +1,6 @@
 """Examples per second, the share of time that waits for input, and the efficiency of several replicas."""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -56,8 +57,12 @@ class Throughput(RecordingCallback):
                 )
             )
         self.baseline = baseline
-        self._numbers: dict[str, float] = {}
+        self._lock = threading.Lock()  # Keras may report batches from threads of its own, in any order
+        self._traced: tuple[int, float, float] | None = None
         self._is_traced = False
+        self._begin = self._end = self._last_read = self._waited = 0.0
+        self._rows: list[int] = []  # of the steps that are timed
+        self._numbers: dict[str, float] = {}
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Starts anew."""
@@ -66,56 +71,57 @@ class Throughput(RecordingCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Starts the clock."""
-        self._read()
+        self._traced = None
         self._start(time.perf_counter())
-        self._executions = 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Stops the clock, for the time being."""
         now = time.perf_counter()
-        self._executions += 1
-        if not self._is_traced:
-            self._is_traced = True
-            self._traced = self._read(), now - self._begin  # in case that there is nothing else
-            self._start(now)
-            return
-        self._end = now
-        if now - self._last_read > _SECONDS_BETWEEN_READS:
-            self._last_read = now
-            self._update()
-        if logs is not None:
-            logs.update(self._numbers)
+        with self._lock:
+            if not self._is_traced:
+                self._leave_out(batch + 1, now)
+            elif now > self._end:
+                self._end = now
+                if now - self._last_read > _SECONDS_BETWEEN_READS:
+                    self._update(now)
+            if logs is not None:
+                logs.update(self._numbers)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds the numbers of the epoch to its logs."""
-        self._update()
+        self._update(self._end)
         if self._seconds <= 0 and self._traced is not None:
-            (rows, waited), seconds = self._traced
-            self._numbers = self._described(rows, waited, seconds)
-        self._traced = None
+            self._numbers = self._described(*self._traced)
         if logs is not None:
             logs.update(self._numbers)
 
-    _traced: tuple[tuple[int, float], float] | None = None
-
-    def _start(self, now):
+    def _start(self, now: float) -> None:
         self._begin = self._end = self._last_read = now
-        self._rows, self._waited, self._numbers = 0, 0.0, {}
+        self._rows, self._waited, self._numbers = [], 0.0, {}
 
     @property
     def _seconds(self):
         return self._end - self._begin
 
-    def _read(self):
-        """Returns rows and seconds of waiting since the last call."""
-        rows = sum(sum(record.rows) for record in self._records.read_steps())
-        return rows, sum(self._records.read_waits())
+    def _leave_out(self, steps, now):
+        """Starts the clock again after the first execution; what it noted counts if there is nothing else."""
+        self._is_traced = True
+        self._read()
+        # steps that have run since then are not among them
+        self._traced = sum(self._rows[:steps]), self._waited, now - self._begin
+        later = self._rows[steps:]
+        self._start(now)
+        self._rows = later
 
-    def _update(self):
-        rows, waited = self._read()
-        self._rows, self._waited = self._rows + rows, self._waited + waited
+    def _read(self):
+        self._rows += [sum(record.rows) for record in self._records.read_steps()]
+        self._waited += sum(self._records.read_waits())
+
+    def _update(self, now):
+        self._last_read = now
+        self._read()
         if self._seconds > 0 and self._rows:
-            self._numbers = self._described(self._rows, self._waited, self._seconds)
+            self._numbers = self._described(sum(self._rows), self._waited, self._seconds)
 
     def _described(self, rows, waited, seconds):
         replicas = self.model.distribute_strategy.num_replicas_in_sync
