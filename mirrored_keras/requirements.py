@@ -13,6 +13,9 @@ MINIMUM_KERAS = (3, 12)
 #: Newest versions that the tests ran with; newer ones are not refused.
 NEWEST_TENSORFLOW = (2, 21)
 NEWEST_KERAS = (3, 15)
+#: Of Python and KerasTuner, oldest and newest.
+TESTED_PYTHON = ((3, 10), (3, 13))
+TESTED_KERAS_TUNER = ((1, 4), (1, 4))
 
 
 def check() -> None:

@@ -40,7 +40,7 @@ def environment_findings(*, replicas: int | None = None, timeout: float = 120.0)
         True
     """
     versions = installed_versions()
-    findings = [*version_findings(versions), *variable_findings(os.environ)]
+    findings = [*version_findings({"Python": platform.python_version(), **versions}), *variable_findings(os.environ)]
     facts: dict[str, Any] = {"mirrored-keras": mirrored_keras.__version__, "Python": platform.python_version()}
     facts |= {"system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count()}
     facts |= {name: version or "not installed" for name, version in versions.items()}
@@ -73,6 +73,8 @@ def version_findings(versions: Mapping[str, str | None]) -> list[Finding]:
     ranges = {
         "tensorflow": (requirements.MINIMUM_TENSORFLOW, requirements.NEWEST_TENSORFLOW),
         "keras": (requirements.MINIMUM_KERAS, requirements.NEWEST_KERAS),
+        "keras-tuner": requirements.TESTED_KERAS_TUNER,
+        "Python": requirements.TESTED_PYTHON,
     }
     for package, (oldest, newest) in ranges.items():
         version = versions.get(package)
@@ -83,11 +85,13 @@ def version_findings(versions: Mapping[str, str | None]) -> list[Finding]:
         try:
             requirements.check_version(package, version, oldest)
         except SetupError as error:
-            findings.append(finding_of_message("error", subject, str(error)))
+            severity = "error" if package in _NEEDED_TO_TRAIN else "warning"
+            findings.append(finding_of_message(severity, subject, str(error)))
             continue
         if tuple(int(part) for part in version.split(".")[:2]) > newest:
-            reason = f"It is newer than what the tests ran with, {tested}."
-            findings.append(Finding("warning", subject, reason, f'pip install "{package}=={newest[0]}.{newest[1]}.*"'))
+            last = ".".join(map(str, newest))
+            fix = f"python{last} -m venv .venv" if package == "Python" else f'pip install "{package}=={last}.*"'
+            findings.append(Finding("warning", subject, f"It is newer than what the tests ran with, {tested}.", fix))
         else:
             findings.append(Finding("ok", subject, f"tested are {tested}"))
     return findings

@@ -9,7 +9,8 @@ from mirrored_keras.doctor import Finding, Report, environment
 from mirrored_keras.doctor.findings import joined
 from mirrored_keras.doctor.probing import MARK, findings_of, probe
 
-VERSIONS = dict.fromkeys(environment.installed_versions(), "9.9.9") | {"tensorflow": "2.21.0", "keras": "3.15.1"}
+TESTED = {"tensorflow": "2.21.0", "keras": "3.15.1", "keras-tuner": "1.4.8", "Python": "3.12.1"}
+VERSIONS = dict.fromkeys(environment.installed_versions(), "9.9.9") | TESTED
 ANSWER = {
     "installed": [],
     "visible": [],
@@ -27,7 +28,8 @@ def severities(findings):
 
 
 def test_versions_in_the_tested_range():
-    assert severities(environment.version_findings(VERSIONS)) == {"tensorflow 2.21.0": "ok", "keras 3.15.1": "ok"}
+    expected = dict.fromkeys((f"{name} {version}" for name, version in TESTED.items()), "ok")
+    assert severities(environment.version_findings(VERSIONS)) == expected
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,8 @@ def test_versions_in_the_tested_range():
         ({"keras": "3.11.3"}, "keras 3.11.3", "error", 'pip install --upgrade "keras>=3.12"'),
         ({"keras": "3.16.0"}, "keras 3.16.0", "warning", 'pip install "keras==3.15.*"'),
         ({"tensorflow": "2.20.0"}, "tensorflow 2.20.0", "error", 'pip install --upgrade "tensorflow>=2.21"'),
+        ({"Python": "3.14.0"}, "Python 3.14.0", "warning", "python3.13 -m venv .venv"),
+        ({"keras-tuner": "1.3.5"}, "keras-tuner 1.3.5", "warning", 'pip install --upgrade "keras-tuner>=1.4"'),
         ({"tensorflow": None}, "tensorflow", "error", "pip install tensorflow"),
         ({"keras-tuner": None}, "keras-tuner", "warning", "pip install keras-tuner"),
         ({"matplotlib": None}, "matplotlib", "note", "pip install matplotlib"),
