@@ -57,7 +57,7 @@ class Throughput(RecordingCallback):
                 )
             )
         self.baseline = baseline
-        self._lock = threading.Lock()  # Keras may report batches from threads of its own, in any order
+        self._counting = threading.Lock()  # Keras may report batches from threads of its own, in any order
         self._traced: tuple[int, float, float] | None = None
         self._is_traced = False
         self._begin = self._end = self._last_read = self._waited = 0.0
@@ -77,7 +77,7 @@ class Throughput(RecordingCallback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Stops the clock, for the time being."""
         now = time.perf_counter()
-        with self._lock:
+        with self._counting:
             if not self._is_traced:
                 self._leave_out(batch + 1, now)
             elif now > self._end:
