@@ -11,6 +11,7 @@ from mirrored_keras.global_batch import GlobalBatch
 from mirrored_keras.loss_terms import term_of
 from mirrored_keras.replica import private
 from mirrored_keras.step import scale
+from mirrored_keras.step_records import are_noted, note_denominator
 from mirrored_keras.whole_batch_loss import name_of_a_loss_over_rows, warn_of_a_loss_over_rows
 
 
@@ -94,7 +95,7 @@ class CompiledLosses(private.CompileLoss):
                 warn_of_a_loss_over_rows(entry.loss)
         self._metrics[:] = [OutputLossTracker(name=metric.name) for metric in self._metrics]
         self._flat_losses = [
-            entry._replace(loss=_RecordedLoss(entry.loss, entry.loss_weights, self._local))
+            entry._replace(loss=_RecordedLoss(entry.loss, entry.loss_weights, self._local, entry.name))
             for entry in self._flat_losses
         ]
 
@@ -137,6 +138,8 @@ class CompiledLosses(private.CompileLoss):
             value if record.weight is None else value * tf.convert_to_tensor(record.weight, value.dtype)
             for value, record in zip(values, records, strict=True)
         ]
+        for index, record in enumerate(records):
+            note_denominator(record.name, sums[3 * index])
         return scale.total_over_losses(weighted, rows=batch.rows, global_rows=global_rows)
 
     def _update_trackers(self, values, batch):
@@ -145,16 +148,18 @@ class CompiledLosses(private.CompileLoss):
 
 
 class _Record:
-    def __init__(self, value: Any, weight: Any):
+    def __init__(self, value: Any, weight: Any, name: str):
         self.value = value
         self.weight = weight
+        self.name = name
 
 
 class _RecordedLoss:
     """One loss; hands what it computed to the `CompiledLosses` that calls it."""
 
-    def __init__(self, loss: keras.losses.Loss, weight: Any, local: threading.local):
+    def __init__(self, loss: keras.losses.Loss, weight: Any, local: threading.local, output: str | None = None):
         self.loss = loss
+        self._output = output or loss.name
         self.weight = weight
         self.name = loss.name
         self._local = local
@@ -163,10 +168,13 @@ class _RecordedLoss:
         batch = self._local.batch
         if batch.is_whole:
             value = self.loss(y_true, y_pred, sample_weight)
-            self._local.records.append(_Record(value, self.weight))
+            self._local.records.append(_Record(value, self.weight, self._output))
+            if are_noted():
+                term = term_of(self.loss, y_true, y_pred, sample_weight, rows=batch.rows, has_rows=True)
+                note_denominator(self._output, term.denominator)
             return value
         if batch.is_piece and name_of_a_loss_over_rows(self.loss):
             check_all_rows_are_there(self.name)
         term = term_of(self.loss, y_true, y_pred, sample_weight, rows=batch.rows, has_rows=batch.has_rows)
-        self._local.records.append(_Record(term, self.weight))
+        self._local.records.append(_Record(term, self.weight, self._output))
         return tf.zeros((), self.loss.dtype)  # Keras' own total is not used

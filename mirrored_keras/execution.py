@@ -16,6 +16,7 @@ from mirrored_keras.replica import collective, feeding, private, splitting, stan
 from mirrored_keras.replica.rows import check_alike, difference_named, first_leaf, rows_of
 from mirrored_keras.replica.watchdog import watched
 from mirrored_keras.several_steps import SeveralSteps
+from mirrored_keras.step_records import StepRecords, noting
 
 
 class StepRunner:
@@ -53,6 +54,7 @@ class StepRunner:
         self._logs = StepLogs(model, reads_metrics=not own_step)
         self.pace = Pace(model)
         self._has_own_values = own_step or has_own_metrics(model)
+        self._records: list[StepRecords] = []
         self.trace_again()
 
     def trace_again(self) -> None:
@@ -64,7 +66,30 @@ class StepRunner:
             logs=self._logs.of_all_replicas,
             single=lambda data: self._on_data(data, feeding.go_with(data)),
             has_own_values=self._has_own_values,
+            records=self._records,
         )
+
+    def start_records(self) -> StepRecords:
+        """Lets steps note, from now on, how many rows they had, what their losses were divided by and the like.
+
+        They are traced anew, with the notes in them.
+
+        Returns:
+            The notes, to be read at any time.
+        """
+        records = StepRecords(self._model)
+        self._records.append(records)
+        self.trace_again()
+        return records
+
+    def stop_records(self, records: StepRecords) -> None:
+        """Lets steps run without such notes again.
+
+        Args:
+            records: From `start_records`.
+        """
+        self._records.remove(records)
+        self.trace_again()
 
     def __call__(self, iterator: Any) -> Any:
         """Runs `steps_per_execution` steps and returns the logs after the last of them.
@@ -118,8 +143,13 @@ class StepRunner:
 
         @tf.autograph.experimental.do_not_convert
         def on_iterator(iterator):
-            data = feeding.none_for_missing(iterator.get_next())
-            return on_data(data, feeding.go_with(data))
+            start = [records.now() for records in self._records]
+            with tf.control_dependencies(start):
+                data = feeding.none_for_missing(iterator.get_next())
+            go = feeding.go_with(data)
+            for records, before in zip(self._records, start, strict=True):
+                records.note_wait(before, go)
+            return on_data(data, go)
 
         if not model.run_eagerly:
             on_iterator = tf.function(on_iterator, reduce_retracing=True)
@@ -145,7 +175,8 @@ class StepRunner:
         if strategy.num_replicas_in_sync == 1:
             data = data if self.map_data is None else self.map_data(*data)
             with self._around(), activity_losses.counted_once_per_row(model):
-                outputs = strategy.run(_after(self._on_one_replica), args=(go, data))
+                outputs, rows, notes = strategy.run(_after(self._on_one_replica), args=(go, data))
+            self._record([rows], notes)
             return self._logs.own_values(outputs, None)
         if not have_rows:
             go = check_alike(strategy, data, go)
@@ -162,22 +193,36 @@ class StepRunner:
             before = stand_in.states_of(metrics)
             batch = batch_of(x, rows, model, rows_of_replicas, has_rows=have_rows or None)
             with layer_states.kept_alike(model, rows), batch, randomness.on_replica(model, batch, x):
-                outputs = self._noting_own_loss(data)
+                outputs, notes = self._noting(data)
             stand_in.restored(metrics, before, rows)
-            return outputs, tf.convert_to_tensor(rows)
+            return outputs, tf.convert_to_tensor(rows), notes
 
         everywhere = (activity_losses.counted_once_per_row, sound_statistics, randomness.on_all_replicas)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._around())
             for context in everywhere:
                 stack.enter_context(context(model))
-            outputs, rows = strategy.run(_after(on_replica), args=(go, data))
+            outputs, rows, notes = strategy.run(_after(on_replica), args=(go, data))
+        if self._records:  # what was noted is the same on every replica
+            notes = {name: strategy.experimental_local_results(value)[0] for name, value in notes.items()}
+            self._record(strategy.experimental_local_results(rows), notes)
         return self._logs.own_values(outputs, rows)
 
     def _on_one_replica(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         with GlobalBatch.of_step(x, model=self._model) as batch, randomness.on_replica(self._model, batch, x):
-            return self._noting_own_loss(data)
+            outputs, notes = self._noting(data)
+            return outputs, rows_of(first_leaf(x)), notes
+
+    def _noting(self, data):
+        if not self._records:
+            return self._noting_own_loss(data), {}
+        with noting() as notes:
+            return self._noting_own_loss(data), notes
+
+    def _record(self, rows, notes):
+        for records in self._records:
+            records.note_step(rows, notes)
 
     def _noting_own_loss(self, data):
         tracker = private.loss_tracker(self._model)

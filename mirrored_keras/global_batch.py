@@ -14,6 +14,7 @@ from mirrored_keras.replica import collective, update
 from mirrored_keras.replica.rows import first_leaf, rows_of
 from mirrored_keras.replica.thread_state import own_tensors_kept
 from mirrored_keras.step import scale
+from mirrored_keras.step_records import note_denominator
 
 _ACTIVE = threading.local()  # every replica runs in a thread of its own
 
@@ -255,6 +256,7 @@ class GlobalBatch:
             return loss(y_true, y_pred, sample_weight)
         term = term_of(loss, y_true, y_pred, sample_weight, rows=self.rows, has_rows=self.has_rows)
         global_rows, sums = self.sum_over_replicas(scale.sums_needed([term]))
+        note_denominator(loss.name, sums[0])
         return scale.mean_over_rows([term], sums, rows=self.rows, global_rows=global_rows, dtype=loss.dtype)[0]
 
     def sum_of_rows(self, loss: tf.Tensor) -> tf.Tensor:

@@ -153,6 +153,25 @@ def on_all_replicas(model: keras.Model) -> Iterator[None]:
         yield
 
 
+def drawing_layers(model: keras.Model) -> tuple[list[Any], list[Any], list[Any]]:
+    """Sorts the layers of a model that draw random numbers.
+
+    Args:
+        model: Any model.
+
+    Returns:
+        Those that can draw by row; those that say that their draws do not depend on the rows; all others.
+    """
+    found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    for layer in private.all_layers(model):
+        if not private.seed_generators_of(layer):
+            continue
+        declared = getattr(layer, "draws_per_row", None)
+        by_row = private.mask_drawing_of(layer) is not None or declared or isinstance(layer, ROW_BY_ROW)
+        found[1 if declared is False else 0 if by_row else 2].append(layer)
+    return found
+
+
 def _next_of(layer, draw_next):
     reason = NOT_ROW_BY_ROW.get(type(layer).__name__)
     owner = f"{_name(layer)} ({reason})" if reason else _name(layer)

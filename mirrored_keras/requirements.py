@@ -1,12 +1,21 @@
 """Refuses backends and versions that the package was not tested with, before anything is built on them."""
 
 import os
+from collections.abc import Mapping
 
 from mirrored_keras.errors import SetupError, message
 
 #: Oldest tested versions; `setup.cfg` names the same ones.
 MINIMUM_TENSORFLOW = (2, 21)
 MINIMUM_KERAS = (3, 12)
+
+
+#: Newest versions that the tests ran with; newer ones are not refused.
+NEWEST_TENSORFLOW = (2, 21)
+NEWEST_KERAS = (3, 15)
+#: Of Python and KerasTuner, oldest and newest.
+TESTED_PYTHON = ((3, 10), (3, 13))
+TESTED_KERAS_TUNER = ((1, 4), (1, 4))
 
 
 def check() -> None:
@@ -20,6 +29,24 @@ def check() -> None:
         import keras
 
         backend = keras.config.backend()
+    check_variables({**os.environ, "KERAS_BACKEND": backend})
+    import keras
+    import tensorflow as tf
+
+    check_version("tensorflow", tf.__version__, MINIMUM_TENSORFLOW)
+    check_version("keras", keras.__version__, MINIMUM_KERAS)
+
+
+def check_variables(environment: Mapping[str, str]) -> None:
+    """Checks what environment variables say about Keras, importing nothing.
+
+    Args:
+        environment: `os.environ`, or what stands for it.
+
+    Raises:
+        SetupError: Keras runs on another backend, or legacy Keras is switched on.
+    """
+    backend = environment.get("KERAS_BACKEND", "tensorflow")
     if backend != "tensorflow":
         raise SetupError(
             message(
@@ -28,7 +55,7 @@ def check() -> None:
                 'os.environ["KERAS_BACKEND"] = "tensorflow"   # before the first `import keras`',
             )
         )
-    legacy = os.environ.get("TF_USE_LEGACY_KERAS", "0")
+    legacy = environment.get("TF_USE_LEGACY_KERAS", "0")
     if legacy.lower() in ("1", "true"):
         raise SetupError(
             message(
@@ -37,11 +64,6 @@ def check() -> None:
                 'os.environ.pop("TF_USE_LEGACY_KERAS", None)   # before the first `import tensorflow`',
             )
         )
-    import keras
-    import tensorflow as tf
-
-    check_version("tensorflow", tf.__version__, MINIMUM_TENSORFLOW)
-    check_version("keras", keras.__version__, MINIMUM_KERAS)
 
 
 def check_version(package: str, version: str, minimum: tuple[int, int]) -> None:

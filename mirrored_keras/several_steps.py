@@ -1,12 +1,13 @@
 """Several steps in one call of a graph: `steps_per_execution` without Python between the steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from mirrored_keras.replica import feeding, private
 from mirrored_keras.replica.rows import are_alike, counts_on_replicas
+from mirrored_keras.step_records import StepRecords
 
 
 class SeveralSteps:
@@ -27,6 +28,7 @@ class SeveralSteps:
         single: Runs one step on a batch as it is and returns its logs.
         has_own_values: Whether the step may return values of its own. The loop hands them on from step to
             step, so a single step must have shown them by `learn` first.
+        records: What notes how long steps wait for their batch; read when the loop is traced.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class SeveralSteps:
         logs: Callable[[list[Any]], Any],
         single: Callable[[Any], Any],
         has_own_values: bool,
+        records: Sequence[StepRecords] = (),
     ):
         self._strategy = strategy
         self._step = step
         self._logs = logs
+        self._records = records
         # other workers may have rows where this one has none, and all of them must run the same step
         self._knows_rows = not private.in_multi_worker_mode(strategy)
         # of several workers, a loop cannot gather sparse gradients whose size changes from step to step
@@ -99,16 +103,24 @@ class SeveralSteps:
             batch = iterator.get_next_as_optional()
             return batch, tf.cond(batch.has_value(), lambda: self._have_rows(batch.get_value()), lambda: False)
 
+        def note_wait(start, have_rows):
+            for records, before in zip(self._records, start, strict=True):
+                records.note_wait(before, have_rows)
+
         def runs(step, _batch, have_rows, *_):
             return tf.logical_and(step < limit, have_rows)
 
         def run_step(step, batch, have_rows, *_):
             data = feeding.none_for_missing(batch.get_value())
             own = self._step(data, feeding.go_with(data), have_rows=self._knows_rows)
+            start = [records.now_updated() for records in self._records]
             batch, have_rows = tf.cond(step + 1 < limit, draw, lambda: (batch, have_rows))
+            note_wait(start, have_rows)
             return (step + 1, batch, have_rows, *tf.nest.map_structure(tf.convert_to_tensor, own))
 
+        start = [records.now() for records in self._records]
         batch, have_rows = draw()
+        note_wait(start, have_rows)
         number = tf.TensorShape([])
         done, batch, _, *own = tf.while_loop(
             runs,

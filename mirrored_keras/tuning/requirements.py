@@ -5,7 +5,7 @@ import importlib.util
 from mirrored_keras.errors import SetupError, message
 
 #: Module -> name of its package. KerasTuner imports the others in every trial, or in Bayesian search, undeclared.
-_NEEDED = {
+NEEDED = {
     "keras_tuner": "keras-tuner",
     "tensorboard": "tensorboard",
     "scipy": "scipy",
@@ -19,7 +19,7 @@ def check() -> None:
     Raises:
         SetupError: One is not installed; the message has the command that installs it.
     """
-    missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise SetupError(
             message(

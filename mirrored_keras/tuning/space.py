@@ -1,15 +1,14 @@
 """Hyperparameters that belong together: the global batch size, and a learning rate that follows it."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras_tuner
 
 from mirrored_keras.errors import TuningError, message
+from mirrored_keras.schedules import RULES, scale_factor
 
 BATCH_SIZE = "global_batch_size"
-_RULES = {"constant": lambda ratio: 1.0, "linear": lambda ratio: ratio, "sqrt": math.sqrt}
 
 
 def global_batch_size(hp: keras_tuner.HyperParameters, values: Sequence[int], *, default: int | None = None) -> int:
@@ -81,16 +80,16 @@ def scaled_learning_rate(
         >>> scaled_learning_rate(keras_tuner.HyperParameters(), 128, base_batch=32, bounds=(0.1, 1.0), rule="sqrt")
         0.2
     """
-    if rule not in _RULES:
+    if rule not in RULES:
         raise TuningError(
             message(
-                f"`rule` is one of {tuple(_RULES)}.",
+                f"`rule` is one of {tuple(RULES)}.",
                 f"rule={rule!r}",
                 'scaled_learning_rate(hp, batch, base_batch=32, bounds=(1e-4, 1e-2), rule="sqrt")',
             )
         )
     base = hp.Float(name, min_value=bounds[0], max_value=bounds[1], sampling="log")
-    return base * _RULES[rule](batch / base_batch)
+    return base * scale_factor(batch, base_batch, rule=rule)
 
 
 def batch_size_in(values: dict[str, Any], options: dict[str, Any]) -> int | None:

@@ -21,6 +21,9 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WITH_CODE = [path for path in DOCUMENTS if "```python" in path.read_text(encoding="utf-8")]
 DOCTESTS = [
     "mirrored_keras.batch_norm",
+    "mirrored_keras.callbacks.range_test",
+    "mirrored_keras.callbacks.step_ledger",
+    "mirrored_keras.callbacks.throughput",
     "mirrored_keras.checkpoint.exporting",
     "mirrored_keras.checkpoint.loading",
     "mirrored_keras.checkpoint.restoring",
@@ -37,6 +40,9 @@ DOCTESTS = [
     "mirrored_keras.data.index",
     "mirrored_keras.data.reading",
     "mirrored_keras.data.writing",
+    "mirrored_keras.doctor.environment",
+    "mirrored_keras.doctor.findings",
+    "mirrored_keras.doctor.static",
     "mirrored_keras.errors",
     "mirrored_keras.gathering",
     "mirrored_keras.global_batch",
@@ -44,6 +50,7 @@ DOCTESTS = [
     "mirrored_keras.model",
     "mirrored_keras.replica.collective",
     "mirrored_keras.replica.devices",
+    "mirrored_keras.schedules",
     "mirrored_keras.tuning.outcomes",
     "mirrored_keras.tuning.pruning",
     "mirrored_keras.tuning.search",
