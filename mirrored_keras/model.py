@@ -335,8 +335,8 @@ class DistributedModel(RandomModel, CompileOptions, CheckedRuns, SafeFiles):
         # Stock draws a batch and averages it over the replicas; shapes are all that is needed.
         spec = data_batch if iterator is None else private.element_spec_of(iterator)
         self.trace_again_for_other_ranks(spec)
-        if private.strategy_of_model(self) is None and self.micro_batches == 1:
-            return  # as Keras; with micro-batches a step needs to know all metrics beforehand
+        if private.strategy_of_model(self) is None and self.micro_batches == 1 and not self.jit_compile:
+            return  # as Keras; micro-batches need to know all metrics beforehand, XLA all variables
         startup.build(self, spec)
         agreement.before_steps(self, iterator)
 

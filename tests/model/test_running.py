@@ -271,3 +271,17 @@ def test_other_ranks_from_call_to_call(replicas, changing):
             changed.evaluate(X, **data, verbose=0, return_dict=True),
             kept.evaluate(X, **vectors, verbose=0, return_dict=True),
         )
+
+
+@pytest.mark.parametrize("strategy", [None, 1])
+def test_xla_on_one_replica(strategy):
+    """All variables exist before the step is compiled, which then is that of Keras."""
+    ours = made_under(
+        strategy, lambda: perceptron(DistributedModel, optimizer="adam", metrics=["mae"], jit_compile=True)
+    )
+    stock = made_under(None, lambda: perceptron(keras.Model, optimizer="adam", metrics=["mae"], jit_compile=True))
+    fit = {"batch_size": ROWS, "epochs": 3, "shuffle": False, "verbose": 0}
+    assert_same_logs(stock.fit(X, Y, **fit).history, ours.fit(X, Y, **fit).history)
+    assert_same_logs(
+        stock.evaluate(X, Y, return_dict=True, verbose=0), ours.evaluate(X, Y, return_dict=True, verbose=0)
+    )
