@@ -46,10 +46,10 @@ def save_model(model: keras.Model, path: str | os.PathLike[str], *, plain: bool 
         'mse'
     """
     refusals.check_context("save_model", getattr(model, "distribute_strategy", None))
-    if not workers.is_chief(model.distribute_strategy):
-        return
     name = inspection.check_path(path)
     refusals.check_savable(model, name)
+    if not workers.is_chief(model.distribute_strategy):
+        return
     saved = plain_model(model) if plain else model
     with written_atomically(name, expected_bytes=expected_bytes(model)) as temporary:
         if name.endswith(".keras"):
@@ -92,10 +92,10 @@ def save_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
         2
     """
     refusals.check_context("save_weights", getattr(model, "distribute_strategy", None))
-    if not workers.is_chief(model.distribute_strategy):
-        return
     name = inspection.check_path(path, suffixes=(".weights.h5",))
     refusals.check_built(model)
+    if not workers.is_chief(model.distribute_strategy):
+        return
     doubtful_layers.warn_of_merged(model)
     with written_atomically(name, expected_bytes=expected_bytes(model)) as temporary:
         keras.Model.save_weights(model, temporary)
