@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 import mirrored_keras
-from mirrored_keras.cli import demo, inspect
+from mirrored_keras.cli import check, demo, inspect
 
 # A subcommand is a module with `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> exit code`.
-COMMANDS = {"demo": demo, "inspect": inspect}
+COMMANDS = {"check": check, "demo": demo, "inspect": inspect}
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,114 @@
+"""Train a model of yours on 1 and on N replicas, and name the first number that differs, and why.
+
+The function named by MODULE:BUILD takes nothing and returns a compiled DistributedModel, or a stock keras.Model to
+see what that would do. It is trained on one replica, on each number of replicas, and by an independent loop, on the
+same batches, with CPU devices that the command makes itself. Without --data, data are made from the model's own inputs
+and losses.
+
+Exits with 0 if all trainings are one (PASS), with 1 if they differ, and with 2 if the arguments are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+SUMMARY = "train your own model on 1 and N replicas, and name what differs and why"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mirrored-keras check`.
+
+    Args:
+        parser: The parser of this subcommand.
+    """
+    parser.add_argument("build", metavar="MODULE:BUILD", type=_name, help="function that returns a compiled model")
+    parser.add_argument("--replicas", type=_numbers, default=(2, 4), metavar="N,N", help="default: 2,4")
+    parser.add_argument(
+        "--data", type=_name, metavar="MODULE:MAKE", help="function that returns a dataset of global batches"
+    )
+    parser.add_argument("--steps", type=_number, default=20, metavar="N", help="batches to train; default: 20")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument(
+        "--picture", type=pathlib.Path, metavar="FILE", help="draw losses and differences; needs matplotlib"
+    )
+
+
+def _name(text: str) -> tuple[str, str]:
+    module, colon, function = text.partition(":")
+    if not (module and colon and function):
+        raise argparse.ArgumentTypeError(
+            "must be the name of a module and of a function in it.\n"
+            f"Received: {text!r}\nWhat to do: mirrored-keras check train:build_fn"
+        )
+    return module, function
+
+
+def _number(text: str) -> int:
+    return _numbers(text)[0]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(
+            "must be whole numbers, 1 or more, with commas between.\n"
+            f"Received: {text!r}\nWhat to do: mirrored-keras check train:build_fn --replicas 2,4 --steps 20"
+        )
+    return tuple(int(part) for part in parts)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the subcommand.
+
+    Args:
+        arguments: What `add_arguments` parsed.
+
+    Returns:
+        The exit code.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # start-up lines would hide what this command has to say
+    from mirrored_keras.errors import MirroredKerasError
+    from mirrored_keras.parity.checking import check
+    from mirrored_keras.parity.runs import strategy_of
+
+    try:
+        # before the user's modules, whose import may start TensorFlow
+        strategy_of(max(arguments.replicas))
+        build, data = _found(arguments.build), _found(arguments.data)
+        report = check(build, replicas=arguments.replicas, data=data, steps=arguments.steps)
+        print(report)
+        if arguments.json:
+            arguments.json.write_text(report.to_json() + "\n", encoding="utf-8")
+        if arguments.picture:
+            report.plot(arguments.picture)
+    except (MirroredKerasError, _NotFoundError, OSError) as error:
+        print(f"mirrored-keras check: {error}", file=sys.stderr)
+        return 2
+    return 0 if report.passed else 1
+
+
+class _NotFoundError(Exception):
+    """A name on the command line leads nowhere."""
+
+
+def _found(name: tuple[str, str] | None) -> Callable[[], Any] | None:
+    if name is None:
+        return None
+    module, function = name
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ModuleNotFoundError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not module.startswith(error.name or ""):
+            raise  # the module is there, and needs another one that is not
+        raise _NotFoundError(
+            f"module and function must be there.\nReceived: {module}:{function} ({error})\n"
+            "What to do: run it in the folder of the module, or set PYTHONPATH"
+        ) from error
