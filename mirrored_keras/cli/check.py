@@ -80,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         # before the user's modules, whose import may start TensorFlow
         strategy_of(max(arguments.replicas))
-        build, data = _found(arguments.build), _found(arguments.data)
+        build = _found(arguments.build)
+        data = _found(arguments.data) if arguments.data else None
         report = check(build, replicas=arguments.replicas, data=data, steps=arguments.steps)
         print(report)
         if arguments.json:
@@ -97,9 +98,7 @@ class _NotFoundError(Exception):
     """A name on the command line leads nowhere."""
 
 
-def _found(name: tuple[str, str] | None) -> Callable[[], Any] | None:
-    if name is None:
-        return None
+def _found(name: tuple[str, str]) -> Callable[[], Any]:
     module, function = name
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does

@@ -1,5 +1,6 @@
 """Is a number of all rows the mean of the numbers of their parts, weighted by rows? Tried on one device."""
 
+import itertools
 from typing import Any
 
 import keras
@@ -28,7 +29,7 @@ def limits(rows: int, replicas: int) -> list[tuple[int, int]]:
         Pairs; parts without rows are left out.
     """
     ends = np.cumsum([0] + [rows // replicas + (part < rows % replicas) for part in range(replicas)])
-    return [(int(a), int(b)) for a, b in zip(ends, ends[1:], strict=False) if b > a]
+    return [(int(a), int(b)) for a, b in itertools.pairwise(ends) if b > a]
 
 
 def _rows_between(structure: Any, start: int, stop: int) -> Any:
@@ -56,7 +57,11 @@ def loss_that_is_not_additive(case: Case, number: int, loss: Any) -> str | None:
     Returns:
         What was seen.
     """
-    if loss is None or isinstance(loss, GlobalBatchLoss) or not isinstance(loss, (str, keras.losses.Loss)) | callable(loss):
+    if (
+        loss is None
+        or isinstance(loss, GlobalBatchLoss)
+        or not isinstance(loss, (str, keras.losses.Loss)) | callable(loss)
+    ):
         return None
     model = case.fresh_model()
     x, y, _ = keras.utils.unpack_x_y_sample_weight(case.batches[0])

@@ -66,7 +66,7 @@ def _array(leaf):
 
 def _message(received):
     return message(
-        "The data of a check are global batches: tuples `(x, y)` or `(x, y, sample_weight)` of dense arrays, rows first.",
+        "The data of a check are global batches: tuples `(x, y)` or `(x, y, sample_weight)` of dense arrays.",
         received,
         "def make_dataset():\n    return tf.data.Dataset.from_tensor_slices((x, y)).batch(64)",
     )

@@ -44,8 +44,7 @@ class Case:
     @property
     def start(self) -> State:
         """The state that all runs start from."""
-        assert self.one.start is not None
-        return self.one.start
+        return self.one.start_state
 
     def fresh_model(self) -> keras.Model:
         """Builds the model once more, without a strategy, with the weights that training started from.

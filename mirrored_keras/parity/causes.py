@@ -6,7 +6,7 @@ import traceback
 import keras
 
 from mirrored_keras import DistributedModel
-from mirrored_keras.parity import additivity, looks, runs, suspects
+from mirrored_keras.parity import additivity, looks, places, random_layers, runs, suspects
 from mirrored_keras.parity.case import Case
 from mirrored_keras.parity.comparison import compare
 from mirrored_keras.parity.findings import Finding
@@ -22,6 +22,8 @@ def causes_of(case: Case) -> list[Finding]:
     Returns:
         At least one finding.
     """
+    if case.other.error is not None and isinstance(case.one.model, DistributedModel):
+        return [_of_error(case)]
     again = runs.train(case.build, case.batches, replicas=None, seed=case.seed, start=case.start)
     repeated = compare(case.one, again).first
     if repeated is not None:
@@ -30,8 +32,6 @@ def causes_of(case: Case) -> list[Finding]:
         return [Finding("training-differs-between-runs", evidence, fix)]
     if not isinstance(case.one.model, DistributedModel):
         return _of_stock_model(case)
-    if case.other.error is not None:
-        return [_of_error(case)]
     return _of_distributed_model(case)
 
 
@@ -48,7 +48,7 @@ def _line_of_user(error):
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "site-packages" not in f.filename and "/mirrored_keras/" not in f.filename]
     own = [frame for frame in own if "__autograph" not in frame.filename and not frame.filename.startswith("<")]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+    return f"{places.short(own[-1].filename)}:{own[-1].lineno}" if own else None
 
 
 def _of_stock_model(case):
@@ -83,12 +83,13 @@ def _what_stock_does_wrong(case):
     wrong = {
         "means of unequal parts are averaged (short batches)": any(count % case.replicas for count in rows),
         "sample weights are divided by each replica's own": any(len(batch) > 2 for batch in batches),
-        "masked steps are counted per replica": bool(masking) or any(isinstance(x, keras.layers.Masking) for x in layers),
+        "masked steps are counted per replica": bool(masking)
+        or any(isinstance(x, keras.layers.Masking) for x in layers),
         "gradients are clipped before they are summed": any(
             getattr(optimizer, name, None) for name in ("clipnorm", "clipvalue", "global_clipnorm")
         ),
         "accumulation does not run": bool(getattr(optimizer, "gradient_accumulation_steps", None)),
-        "all replicas draw the same numbers": any(private.seed_generators_of(layer) for layer in layers),
+        "all replicas draw the same numbers": bool(random_layers.drawing(model)),
         "batch statistics drift apart": any(isinstance(x, keras.layers.BatchNormalization) for x in layers),
     }
     found = [text for text, applies in wrong.items() if applies]
@@ -137,4 +138,6 @@ def _needed(case, tried):
 def _unexplained(case):
     hints = [text.splitlines()[0] for text in case.other.warnings if "What to do" in text]
     evidence = "; ".join(hints[:3]) or "all experiments left the difference"
-    return Finding("unexplained", evidence, "check(build_fn, data=...) with a smaller model, layer by layer", None, False)
+    return Finding(
+        "unexplained", evidence, "check(build_fn, data=...) with a smaller model, layer by layer", None, False
+    )

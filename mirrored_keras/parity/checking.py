@@ -8,8 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from mirrored_keras import DistributedModel, GlobalBatchLoss
 from mirrored_keras.errors import SetupError, message
-from mirrored_keras.parity import batches, comparison, independent, runs, synthetic_data
+from mirrored_keras.parity import batches, comparison, independent, losses, random_layers, runs, synthetic_data
 from mirrored_keras.parity.case import Case
 from mirrored_keras.parity.causes import causes_of
 from mirrored_keras.parity.comparison import Comparison
@@ -17,6 +18,8 @@ from mirrored_keras.parity.findings import Finding
 from mirrored_keras.parity.report import Report, Run
 from mirrored_keras.parity.runs import Trace
 from mirrored_keras.replica import private
+
+_PIECES = 4
 
 
 def check(
@@ -96,7 +99,7 @@ def _make_devices(count):
     if tf.config.list_logical_devices("GPU"):
         raise SetupError(
             message(
-                "A check compares CPU replicas in one process; TensorFlow has started with GPUs, which round otherwise.",
+                "A check compares CPU replicas; TensorFlow has started with GPUs, which round otherwise.",
                 f"devices={[device.name for device in tf.config.list_logical_devices('GPU')]}",
                 "CUDA_VISIBLE_DEVICES=-1, or call check before TensorFlow's first operation",
             )
@@ -115,21 +118,40 @@ def _is_half_precision(model):
 
 
 def _noise(build_fn, drawn, one, seed) -> Trace | None:
-    """Trains one replica with the rows of every batch in another order: where that is no other training."""
-    if any(private.seed_generators_of(layer) for layer in private.all_layers(one.model)):
+    """Trains one replica with the same sums in another order: where that is no other training."""
+    if random_layers.drawing(one.model):
         return None
+    if _is_half_precision(one.model) and _can_train_in_pieces(one.model):
+        # gradients of pieces are rounded to half precision each, as those of replicas are
+        return runs.train(build_fn, drawn, replicas=None, seed=seed, start=one.start_state, edit=_in_pieces)
     reordered = batches.in_another_order(drawn)
-    return runs.train(build_fn, reordered, replicas=None, seed=seed, start=one.start, name="another order of rows")
+    return runs.train(
+        build_fn, reordered, replicas=None, seed=seed, start=one.start_state, name="another order of rows"
+    )
+
+
+def _can_train_in_pieces(model):
+    wrapped = [loss for loss in keras.tree.flatten(losses.compiled(model)) if isinstance(loss, GlobalBatchLoss)]
+    return isinstance(model, DistributedModel) and not losses.overrides(model, "train_step") and not wrapped
+
+
+def _in_pieces(model: Any) -> None:
+    model.micro_batches = _PIECES
 
 
 def _other_runs(build_fn, drawn, one, replicas, seed) -> tuple[list[Trace], list[str]]:
     traces = [
-        runs.train(build_fn, drawn, replicas=count, seed=seed, start=one.start) for count in dict.fromkeys(replicas)
+        runs.train(build_fn, drawn, replicas=count, seed=seed, start=one.start_state)
+        for count in dict.fromkeys(replicas)
     ]
     reason = independent.why_not(one.model)
     if reason is not None:
         return traces, [f"the independent loop was left out: {reason}."]
-    return [*traces, independent.train(build_fn, drawn, seed=seed, start=one.start)], []
+    try:
+        return [*traces, independent.train(build_fn, drawn, seed=seed, start=one.start_state)], []
+    except Exception as error:  # what it cannot run proves nothing about the replicas
+        first_line = next(iter(str(error).strip().splitlines()), "")
+        return traces, [f"the independent loop was left out, {type(error).__name__}: {first_line}"]
 
 
 def _starting_weights(one, traces) -> list[Finding]:
@@ -149,7 +171,7 @@ def _findings(build_fn, drawn, seed, one, noise, pairs) -> list[Finding]:
     for trace, compared in pairs:
         if trace.replicas is not None and (compared.first is not None or trace.error is not None):
             return causes_of(Case(build_fn, build_fn, drawn, seed, one, trace, compared, noise))
-    for trace, compared in pairs:
+    for _, compared in pairs:
         if compared.first is not None:
             return [_of_reference(compared)]
     return []

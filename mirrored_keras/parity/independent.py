@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from mirrored_keras.parity import losses, reference, variables
+from mirrored_keras.parity import losses, random_layers, reference, variables
 from mirrored_keras.parity.runs import Build, Trace, build_on, checked
 from mirrored_keras.replica import private
 from mirrored_keras.whole_batch_loss import GlobalBatchLoss
@@ -33,7 +33,7 @@ def why_not(model: keras.Model) -> str | None:
         model.dtype_policy.variable_dtype
     ):
         return "mixed precision rounds in another order"
-    if any(private.seed_generators_of(layer) for layer in private.all_layers(model)):
+    if random_layers.drawing(model):
         return "it draws random numbers"
     if getattr(model, "micro_batches", 1) > 1:
         return "it trains in micro-batches"
@@ -142,4 +142,3 @@ def _limits_taken_from(optimizer):
     for name in limits:
         setattr(optimizer, name, None)
     return limits
-

@@ -152,8 +152,7 @@ def values_of(loss: Any, y_true: Any, y_pred: Any) -> np.ndarray:
     Returns:
         A number, or an array.
     """
-    made = as_object(loss)
-    assert made is not None
+    made: Any = as_object(loss)
     made = made.loss if isinstance(made, GlobalBatchLoss) else made
     dtype = made.dtype
     y_true, y_pred = (tf.cast(tf.convert_to_tensor(part), dtype) for part in (y_true, y_pred))

@@ -26,7 +26,7 @@ def of(value: Any, pattern: str | None = None) -> str | None:
         path = inspect.getsourcefile(value)
     except (OSError, TypeError):
         return None
-    return None if path is None else f"{_short(path)}:{first + _matching(lines, pattern)}"
+    return None if path is None else f"{short(path)}:{first + _matching(lines, pattern)}"
 
 
 def of_call(build: Callable[[], Any], name: str) -> str | None:
@@ -48,7 +48,7 @@ def of_call(build: Callable[[], Any], name: str) -> str | None:
         except (OSError, TypeError):
             continue
         if path is not None and any(re.search(pattern, line) for line in lines):
-            return f"{_short(path)}:{max(first, 1) + _matching(lines, pattern)}"
+            return f"{short(path)}:{max(first, 1) + _matching(lines, pattern)}"
     return None
 
 
@@ -73,6 +73,14 @@ def _matching(lines, pattern):
     return next((number for number, line in enumerate(lines) if re.search(pattern, line)), 0)
 
 
-def _short(path):
+def short(path: str) -> str:
+    """Returns a path relative to the current folder, where it lies below.
+
+    Args:
+        path: The path.
+
+    Returns:
+        The shorter one.
+    """
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

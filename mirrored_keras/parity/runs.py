@@ -50,6 +50,17 @@ class Trace:
     warnings: list[str] = dataclasses.field(default_factory=list)
     error: Exception | None = None
 
+    @property
+    def start_state(self) -> variables.State:
+        """The state that training started from; there is one as soon as the model is built.
+
+        Raises:
+            SetupError: The model could not be built.
+        """
+        if self.start is None:
+            raise _wrong_build("nothing, because the model could not be built")
+        return self.start
+
     def add_step(self, logs: dict[str, float]) -> None:
         """Keeps the values of all variables of the model, and the numbers that the step logged.
 
@@ -168,15 +179,19 @@ def checked(model: Any) -> keras.Model:
     """
     if not isinstance(model, keras.Model) or not model.compiled:
         kind = "not compiled" if isinstance(model, keras.Model) else "no keras.Model"
-        raise SetupError(
-            message(
-                "A build function takes nothing and returns a compiled model.",
-                f"{type(model).__name__}, {kind}",
-                'def build_fn():\n    model = DistributedModel(inputs, outputs)\n    model.compile("adam", "mse")\n'
-                "    return model",
-            )
-        )
+        raise _wrong_build(f"{type(model).__name__}, {kind}")
     return model
+
+
+def _wrong_build(received):
+    return SetupError(
+        message(
+            "A build function takes nothing and returns a compiled model.",
+            received,
+            'def build_fn():\n    model = DistributedModel(inputs, outputs)\n    model.compile("adam", "mse")\n'
+            "    return model",
+        )
+    )
 
 
 def build_on(model: keras.Model, batch: tuple[Any, ...]) -> None:

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from mirrored_keras import DistributedModel, GlobalBatch, GlobalBatchLoss, sync_batch_norm
-from mirrored_keras.parity import losses, places
+from mirrored_keras.parity import losses, places, random_layers
 from mirrored_keras.parity.additivity import loss_that_is_not_additive
 from mirrored_keras.parity.case import Case
 from mirrored_keras.parity.findings import Finding
@@ -134,7 +134,7 @@ def _synchronise(model: keras.Model) -> None:
 
 
 def _random_layers(case, model):
-    layers = [layer for layer in private.all_layers(model) if private.seed_generators_of(layer)]
+    layers = random_layers.drawing(model)
     if layers and getattr(model, "randomness", "row") == "replica":
         name = type(layers[0]).__name__
         place = places.of_call(case.user_build, name) or places.of(layers[0])

@@ -3,6 +3,7 @@
 Equal rows, full masks or even splits would make every wrong normalisation look right.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,10 +60,7 @@ def make(model: keras.Model, *, steps: int, replicas: Sequence[int], seed: int) 
         if losses.takes_weights(model):
             arrays = (x, y, _weights(model, y, total, random))
     limits = np.cumsum([0, *rows])
-    return [
-        keras.tree.map_structure(lambda array, a=a, b=b: array[a:b], arrays)
-        for a, b in zip(limits, limits[1:], strict=False)
-    ]
+    return [keras.tree.map_structure(lambda array, a=a, b=b: array[a:b], arrays) for a, b in itertools.pairwise(limits)]
 
 
 def _inputs_of(model):
@@ -80,7 +78,7 @@ def _cannot(why):
         message(
             "Data can be made for a model with inputs and outputs, and for losses of Keras or of numbers.",
             why,
-            "check(build_fn, data=make_dataset)   # or: mirrored-keras check module:build_fn --data module:make_dataset",
+            "check(build_fn, data=make_dataset), or --data module:make_dataset",
         )
     )
 
@@ -167,4 +165,3 @@ def _weights(model, y, rows, random):
         rank = losses.rank_of_values(loss, target)
         made.append(weights.reshape(rows, *[1] * (max(rank, 1) - 1)).astype(keras.config.floatx()))
     return keras.tree.pack_sequence_as(y, made)
-

@@ -128,8 +128,8 @@ def set_state(model: keras.Model, state: State) -> None:
     model.set_weights(state.weights)
     for variable, value in zip(_of_optimizers(model), state.optimizers, strict=False):
         variable.assign(value)
-    for generator, value in zip(_generators(model), state.seeds, strict=True):
-        seeds.set_state(generator, value)
+    for generator, pair in zip(_generators(model), state.seeds, strict=True):
+        seeds.set_state(generator, pair)
 
 
 def _shapes(arrays: list[Any]) -> list[tuple[int, ...]]:

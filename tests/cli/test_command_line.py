@@ -26,7 +26,16 @@ def run(*command):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], [], ["demo", "--help"], ["demo", "--replicas", "0"], ["inspect", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        [],
+        ["demo", "--help"],
+        ["demo", "--replicas", "0"],
+        ["inspect", "--help"],
+        ["check", "--help"],
+    ],
 )
 def test_answers_without_importing_tensorflow(arguments):
     assert run("-c", IMPORTED, *arguments).stdout.splitlines()[-1] == "IMPORTED []"

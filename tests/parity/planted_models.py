@@ -197,7 +197,8 @@ OUTSIDE = []
 
 
 def made_outside():
-    OUTSIDE.append(keras.optimizers.SGD(0.1)) if not OUTSIDE else None
+    if not OUTSIDE:
+        OUTSIDE.append(keras.optimizers.SGD(0.1))
     return compiled(optimizer=OUTSIDE[0])
 
 
@@ -207,7 +208,7 @@ def other_weights_every_time():
 
 
 def other_model_every_time():
-    return compiled(optimizer=keras.optimizers.SGD(0.1 + 0.01 * next(CALLS)))
+    return compiled(layer=layers.Rescaling(1 + 0.1 * next(CALLS)))
 
 
 PLANTED = {
