@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 import mirrored_keras
-from mirrored_keras.cli import demo, doctor, inspect, launch
+from mirrored_keras.cli import check, demo, doctor, inspect, launch
 
 # A subcommand is a module with `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> exit code`.
-COMMANDS = {"demo": demo, "doctor": doctor, "inspect": inspect, "launch": launch}
+COMMANDS = {"check": check, "demo": demo, "doctor": doctor, "inspect": inspect, "launch": launch}
 
 
 def make_parser() -> argparse.ArgumentParser:

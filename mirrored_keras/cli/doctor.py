@@ -10,10 +10,10 @@ Exits with 0, with 1 if there is an error among the findings, and with 2 if the 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
-from typing import Any
+
+from mirrored_keras.cli.named_functions import NotFoundError, function_name, function_of
 
 SUMMARY = "examine environment and model: what is wrong, what is slow, what to do"
 
@@ -24,8 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: The parser of this subcommand.
     """
-    parser.add_argument("target", nargs="?", metavar="MODULE:BUILD_FN", help="a function that returns a compiled model")
-    parser.add_argument("--data", metavar="MODULE:MAKE_DATASET", help="a function that returns the dataset of `fit`")
+    parser.add_argument(
+        "target",
+        nargs="?",
+        metavar="MODULE:BUILD_FN",
+        type=function_name,
+        help="a function that returns a compiled model",
+    )
+    parser.add_argument(
+        "--data", metavar="MODULE:MAKE_DATASET", type=function_name, help="a function that returns the dataset of `fit`"
+    )
     parser.add_argument("--replicas", type=_positive, metavar="N", help="default: every GPU, or 2 parts of the CPU")
     parser.add_argument(
         "--timeout", type=float, default=120.0, metavar="SECONDS", help="of the self-check; default: 120"
@@ -54,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     report = environment_findings(replicas=arguments.replicas, timeout=arguments.timeout)
     if (arguments.target or arguments.data) and report.passed:
         try:
-            build, make_data = (name and _function(name) for name in (arguments.target, arguments.data))
-        except (ValueError, ImportError, AttributeError) as error:
+            build, make_data = (name and function_of(name) for name in (arguments.target, arguments.data))
+        except (NotFoundError, ImportError) as error:
             print(f"mirrored-keras doctor: error: {error}", file=sys.stderr)
             return 2
         from mirrored_keras.doctor.building import findings_of_functions
@@ -64,27 +72,3 @@ def run(arguments: argparse.Namespace) -> int:
         report = Report(report.facts, (*report.findings, *found))
     print(report.to_json() if arguments.json else report)
     return 0 if report.passed else 1
-
-
-def _function(text: str) -> Any:
-    """Returns the function that `module:name` names; modules are looked for in the current folder, too.
-
-    Args:
-        text: The argument.
-
-    Raises:
-        ValueError: There is no colon, or it is no function.
-        ImportError: There is no such module.
-        AttributeError: The module has no such name.
-    """
-    module, colon, name = text.partition(":")
-    if not (module and colon and name):
-        raise ValueError(f"functions are named as module:function, for example train:build, not {text!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    function = importlib.import_module(module)
-    for part in name.split("."):
-        function = getattr(function, part)
-    if not callable(function):
-        raise ValueError(f"{text!r} is no function")
-    return function

@@ -35,6 +35,7 @@ def run(*command):
         ["demo", "--replicas", "0"],
         ["inspect", "--help"],
         ["doctor", "--help"],
+        ["check", "--help"],
     ],
 )
 def test_answers_without_importing_tensorflow(arguments):

@@ -70,15 +70,21 @@ def test_data(healthy, capsys):
 @pytest.mark.parametrize(
     ("target", "part"),
     [
-        ("planted", "module:function"),
         ("no_such_module:build", "No module named 'no_such_module'"),
         ("doctor.planted:nothing", "no attribute 'nothing'"),
-        ("doctor.planted:keras.__version__", "is no function"),
+        ("doctor.planted:keras.__version__", "it cannot be called"),
     ],
 )
 def test_wrong_arguments_end_with_2(target, part, healthy, capsys):
     assert main(["doctor", target]) == 2
     assert part in capsys.readouterr().err
+
+
+def test_a_name_without_a_function(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "planted"])
+    assert ended.value.code == 2
+    assert "the name of a module and of a function" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", ["0", "two"])
