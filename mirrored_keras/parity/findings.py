@@ -10,7 +10,7 @@ CAUSES = {
     "loss-over-the-whole-batch": "A loss of Keras looks at all rows at once, and sees one replica's only",
     "custom-loss-not-additive": "A custom loss of all rows is not the mean of that of their parts",
     "compute-loss-not-additive": "`compute_loss` of all rows is not the mean of that of their parts",
-    "keras-loss-called-directly": "A `keras.losses` object is called in own code, where it divides by one replica's rows",
+    "keras-loss-called-directly": "A `keras.losses` object is called in own code, where it divides by local rows",
     "add-loss-is-a-sum": "`add_loss` gets a sum over rows, and is read as a mean over rows",
     "add-loss-not-additive": "`add_loss` gets a number that is no mean over rows",
     "train-step-without-scale": "`train_step` sums gradients over the replicas without the share of each",
