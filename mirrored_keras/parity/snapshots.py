@@ -1,7 +1,9 @@
 """The values of all variables after every step: in memory while they are few, in files when they are many."""
 
 import pathlib
+import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,7 +28,7 @@ class Snapshots:
     def __init__(self, largest_in_memory: int = _LARGEST_IN_MEMORY):
         self._left = largest_in_memory
         self._steps: list[list[np.ndarray] | pathlib.Path] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: str | None = None
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -49,7 +51,8 @@ class Snapshots:
             self._steps.append(list(arrays))
             return
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="mirrored-keras-check-")
-        path = pathlib.Path(self._folder.name) / f"{len(self._steps)}.npz"
+            self._folder = tempfile.mkdtemp(prefix="mirrored-keras-check-")
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        path = pathlib.Path(self._folder) / f"{len(self._steps)}.npz"
         np.savez(path, *arrays)
         self._steps.append(path)
