@@ -55,7 +55,7 @@ def states(case: Case, found: Comparison) -> list[Finding]:
             evidence = f"{name!r} is {first.one:.6g} on one replica and {first.other:.6g} on {case.replicas}"
             declared = f"aggregation={state.variable.aggregation!r}"
             fix = 'self.add_weight(..., trainable=False, aggregation="sum")   # or "mean", "only_first_replica"'
-            place = places.of(type(state.layer), r"\.assign|add_weight\(")
+            place = places.of(type(state.layer), r"\.assign")
             findings[state.layer.name] = Finding(
                 "state-of-own-layer", f"{evidence}; it was made with {declared}", fix, place
             )

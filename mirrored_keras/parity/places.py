@@ -70,7 +70,10 @@ def source_of(value: Any) -> str:
 def _matching(lines, pattern):
     if pattern is None:
         return 0
-    return next((number for number, line in enumerate(lines) if re.search(pattern, line)), 0)
+    # the name of a function may hold the word that is looked for
+    heads = () if pattern.startswith("def ") else ("def ", "class ")
+    found = (n for n, line in enumerate(lines) if re.search(pattern, line) and not line.lstrip().startswith(heads))
+    return next(found, 0)
 
 
 def short(path: str) -> str:

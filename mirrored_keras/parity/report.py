@@ -81,7 +81,7 @@ class Report:
         ]
         for run in self.runs[1:]:
             if run.stopped is not None:
-                lines.append(f"{run.name}: stopped after {len(run.losses)} steps.")
+                lines.append(f"{run.name}: stopped after {len(run.losses)} steps: {run.stopped.splitlines()[0]}")
             if run.first is not None:
                 lines.append(f"{run.name}: first difference at {run.first}.")
             elif run.stopped is None:
