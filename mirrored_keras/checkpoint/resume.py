@@ -83,6 +83,7 @@ class Resume(keras.callbacks.Callback):
         Yields:
             Nothing.
         """
+        _check_alone(arguments)
         fit = ResumedFit(
             model,
             arguments,
@@ -109,6 +110,19 @@ class Resume(keras.callbacks.Callback):
                     "DistributedModel.from_model(model)",
                 )
             )
+
+
+def _check_alone(arguments):
+    callbacks = getattr(arguments["callbacks"], "callbacks", arguments["callbacks"])
+    folders = [callback.folder for callback in keras.tree.flatten(callbacks) if isinstance(callback, Resume)]
+    if len(folders) > 1:
+        raise SetupError(
+            message(
+                "A `fit` goes on from one state, so it has one `Resume`; a search has its own.",
+                f"callbacks with {len(folders)}, of the folders {folders}",
+                'model.fit(..., callbacks=[Resume("run1")])',
+            )
+        )
 
 
 def _check_positive(name, value, *, whole):

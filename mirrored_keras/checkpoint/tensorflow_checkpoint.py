@@ -1,6 +1,7 @@
 """Reads a `tf.train.Checkpoint` of another run into a model, and finds out what it restored."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -8,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from mirrored_keras.errors import CheckpointError, message
+from mirrored_keras.replica import private
 
-_OWN_ROOTS = ("save_counter", "optimizer", "_CHECKPOINTABLE_OBJECT_GRAPH")
+_OWN_ROOTS = ("save_counter", "optimizer")
 
 
 def is_checkpoint(prefix: str) -> bool:
@@ -62,17 +64,11 @@ def read_checkpoint(model: keras.Model, prefix: str, *, partial: bool) -> set[in
     optimizer = getattr(model, "optimizer", None)
     slots = optimizer.variables if optimizer is not None and optimizer.built else []
     variables = [*model.weights, *slots]
-    before = [keras.ops.convert_to_numpy(variable) for variable in variables]
-    marks = [_mark(value) for value in before]
-    for variable, mark in zip(variables, marks, strict=True):
-        variable.assign(mark)
-    _checkpoint(model, optimizer, prefix).read(prefix).expect_partial()
-    restored = set()
-    for variable, value, mark in zip(variables, before, marks, strict=True):
-        if np.array_equal(keras.ops.convert_to_numpy(variable), mark, equal_nan=value.dtype.kind == "f"):
-            variable.assign(value)
-        else:
-            restored.add(id(variable))
+    restored: set[int] = set()
+    for checkpoint in _candidates(model, optimizer, prefix):
+        restored = _restored_by(checkpoint, prefix, variables)
+        if all(id(weight) in restored for weight in model.weights) or (partial and restored):
+            break
     needed = [v for v in model.weights if id(v) not in restored]
     if not partial and needed:
         raise CheckpointError(
@@ -86,6 +82,21 @@ def read_checkpoint(model: keras.Model, prefix: str, *, partial: bool) -> set[in
     return restored
 
 
+def _restored_by(checkpoint, prefix, variables):
+    before = [keras.ops.convert_to_numpy(variable) for variable in variables]
+    marks = [_mark(value) for value in before]
+    for variable, mark in zip(variables, marks, strict=True):
+        variable.assign(mark)
+    checkpoint.read(prefix).expect_partial()
+    restored = set()
+    for variable, value, mark in zip(variables, before, marks, strict=True):
+        if np.array_equal(keras.ops.convert_to_numpy(variable), mark, equal_nan=value.dtype.kind == "f"):
+            variable.assign(value)
+        else:
+            restored.add(id(variable))
+    return restored
+
+
 def _mark(value: np.ndarray) -> np.ndarray:
     # a value that no checkpoint has for a whole variable: what still has it afterwards was not restored
     if value.dtype.kind == "f" or value.dtype.name == "bfloat16":
@@ -93,10 +104,11 @@ def _mark(value: np.ndarray) -> np.ndarray:
     return np.full_like(value, True if value.dtype.kind == "b" else np.iinfo(value.dtype).max)
 
 
-def _checkpoint(model: keras.Model, optimizer: Any, prefix: str) -> tf.train.Checkpoint:
-    roots = {name.split("/")[0] for name, _ in tf.train.list_variables(prefix)}
-    named = sorted(roots - set(_OWN_ROOTS))
+def _candidates(model: keras.Model, optimizer: Any, prefix: str) -> Iterator[tf.train.Checkpoint]:
+    # a run saved its model under a keyword of its own, or as the root
+    roots = private.roots_of_checkpoint(prefix)
     parts = {"optimizer": optimizer} if "optimizer" in roots and optimizer is not None else {}
-    if len(named) == 1 and not named[0].startswith(("_", "layer")):
-        return tf.train.Checkpoint(**{named[0]: model}, **parts)  # the keyword under which the run saved it
-    return tf.train.Checkpoint(model)
+    for name in sorted(set(roots) - set(_OWN_ROOTS)):
+        if name.isidentifier() and not name.startswith("_"):
+            yield tf.train.Checkpoint(**{name: model}, **parts)
+    yield tf.train.Checkpoint(model)

@@ -30,6 +30,7 @@ from keras.src.trainers import data_adapters  # what kind of data `fit` was give
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics  # match losses and metrics to outputs
 from keras.src.trainers.data_adapters import array_slicing  # rows of arrays, frames and sparse tensors by index
 from keras.src.utils.tracking import DotNotTrackScope  # attributes that are no state of the user
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph  # what a checkpoint's root holds
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce  # is it the default engine?
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy as get_default_strategy
 from tensorflow.python.eager.context import context as eager_context  # ends collectives that wait for ever
@@ -574,6 +575,14 @@ def variables_in_file(model: keras.Model) -> dict[str, dict[str, Any]]:
     optimizer = {id(getattr(model, "optimizer", None))}  # it would copy all of its variables
     _save_state(model, weights_store=store, assets_store=None, inner_path="", visited_saveables=optimizer)
     return {"" if path == "__root__" else path: entry for path, entry in store.contents.items()}
+
+
+def roots_of_checkpoint(prefix: str) -> list[str]:
+    """Returns the names of the objects that a `tf.train.Checkpoint` was given, or of the attributes of its root."""
+    # a variable that an optimizer knows too may have its only name from there, so names of variables do not tell
+    graph = TrackableObjectGraph()
+    graph.ParseFromString(tf.train.load_checkpoint(prefix).get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    return [child.local_name for child in graph.nodes[0].children]
 
 
 def optimizer_weights_of_h5(file: Any) -> list[Any]:

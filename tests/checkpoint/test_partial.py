@@ -54,6 +54,25 @@ def test_checkpoint_of_another_run(tmp_path, keyword):
     assert same_state(state_of(other), state_of(model))
 
 
+def plain(base):
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(3, name="hidden")(inputs)
+    return base(inputs, {"a": keras.layers.Dense(2, name="a")(hidden), "b": keras.layers.Dense(1, name="b")(hidden)})
+
+
+def test_checkpoint_whose_variables_have_the_names_of_an_optimizer(tmp_path):
+    """An optimizer that was built by hand knows the weights too, and a checkpoint has one name for each."""
+    model, adam = plain(keras.Model), keras.optimizers.Adam()
+    adam.build(model.trainable_variables)
+    prefix = tf.train.Checkpoint(model=model, optimizer=adam).write(str(tmp_path / "checkpoint"))
+    assert not any(name.startswith("model/") for name, _ in tf.train.list_variables(prefix))
+    with scope_of(2):
+        other = plain(DistributedModel)
+    assert not load_weights(other, prefix).kept
+    for a, b in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_checkpoint_that_does_not_fit(tmp_path):
     prefix = tf.train.Checkpoint(model=trained()).write(str(tmp_path / "checkpoint"))
     new = fine_tuned()

@@ -226,3 +226,8 @@ def test_time(models, tmp_path):
         fit(models.fresh(None), [Resume(tmp_path, every_minutes=1e-9), InterruptAfter(3)])
     assert states(tmp_path) == ["state-000000-000000002.h5", "state-000000-000000003.h5"]
     assert np.isfinite(numbers_of(models.fresh(None))[0]).all()
+
+
+def test_two_of_them(models, tmp_path):
+    with pytest.raises(SetupError, match="it has one `Resume`"):
+        fit_arrays()(models.fresh(None), [Resume(tmp_path / "a"), Resume(tmp_path / "b")])
