@@ -9,4 +9,5 @@ myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 autodoc_typehints = "description"
+napoleon_use_ivar = True  # attributes of data classes are described once
 html_theme = "alabaster"

@@ -40,8 +40,8 @@ def load_model(
     """Loads a whole model, mirrored over the replicas of a strategy and ready to go on training.
 
     May be called anywhere outside the replicas. The model that was saved on R replicas, or on none, goes on on any
-    number of them. Functional and sequential models that plain Keras saved become `DistributedModel`s over the same
-    layers.
+    number of them. A functional or sequential model that plain Keras saved becomes a `DistributedModel` over the
+    same layers.
 
     Args:
         path: A `.keras`, `.h5` or `.hdf5` file of `save_model`, of `model.save`, or of plain Keras.

@@ -26,7 +26,7 @@ from mirrored_keras.tuning.worker_group import WorkerGroup, check_groups
 
 
 class DistributedSearch(BestModels, Results, private.TunerHooks):
-    """Comes before a tuner of KerasTuner: trials are `DistributedModel`s, apart from each other, and can be resumed.
+    """Comes before a tuner of KerasTuner: each trial is a `DistributedModel`, apart from others, and can be resumed.
 
     `tuning.RandomSearch` and the like have it; your own tuner is `class MyTuner(tuning.Tuner)`.
 

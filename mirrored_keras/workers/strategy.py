@@ -17,11 +17,8 @@ def multi_worker_strategy(
 ) -> tf.distribute.Strategy:
     """Makes the strategy that the environment asks for, so that one script runs on one machine and on many.
 
-    | environment | strategy |
-    |---|---|
-    | `TF_CONFIG` with several workers (by `mirrored-keras launch`, Ray, by hand) | `MultiWorkerMirroredStrategy` |
-    | a Slurm step of several tasks | the same, by TensorFlow's `SlurmClusterResolver` |
-    | neither | `mirrored_strategy(devices)` |
+    `TF_CONFIG` with several workers (by `mirrored-keras launch`, Ray, by hand) gives `MultiWorkerMirroredStrategy`; a
+    Slurm step of several tasks the same, by TensorFlow's `SlurmClusterResolver`; neither, `mirrored_strategy(devices)`.
 
     Call it before TensorFlow's first operation, on every worker; it returns when all of them are there.
 
